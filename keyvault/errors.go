@@ -1,0 +1,51 @@
+package keyvault
+
+import (
+	"errors"
+	"time"
+)
+
+// An Error reports a failed operation. Its text begins with the Reason, is
+// safe to log and to return over the socket, and fits 1024 bytes: it never
+// holds a token, a response body, or an identifier of a person or subscription.
+type Error struct {
+	Op     Op
+	Key    Ref
+	Reason Reason
+	Cause  Cause
+	// Status, Code and InnerCode are the HTTP status and the codes of the
+	// vault's error body; zero when no answer came.
+	Status    int
+	Code      string
+	InnerCode string
+	// RequestID is the vault's x-ms-request-id, cut to printable ASCII.
+	RequestID string
+	// RetryAfter is how long the vault asked to be left alone; zero if it did not say.
+	RetryAfter time.Duration
+	// Text says what was seen and what to mend, without the reason word.
+	Text string
+	// Err is the cause for errors.Is and errors.As; it is not part of the text.
+	Err error
+}
+
+func (e *Error) Error() string {
+	s := string(e.Reason) + ": " + e.Text
+	if len(s) > 1024 {
+		s = s[:1021] + "..."
+	}
+	return s
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// ReasonOf says why err happened, for a metric label. A nil error is Success,
+// one that this package did not make is Unknown.
+func ReasonOf(err error) Reason {
+	if err == nil {
+		return Success
+	}
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Reason
+	}
+	return Unknown
+}

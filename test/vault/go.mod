@@ -1,0 +1,3 @@
+module azure-kms-plugin/test/vault
+
+go 1.26.0
