@@ -1,0 +1,243 @@
+package health
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"go.uber.org/zap"
+
+	"azure-kms-plugin/keyvault"
+)
+
+// memoryFormat is raised when a reader of the old format would misread the new.
+const memoryFormat = 1
+
+// maxMemory bounds what is read: the file is far smaller, but anybody who can
+// write the directory can put anything there.
+const maxMemory = 64 << 10
+
+// A Memory is the state file: what this process knows that the next one needs
+// to answer its first Status while the vault is away. It is a help only, so
+// every fault of it is logged once and otherwise ignored.
+type Memory struct {
+	path string
+	key  keyvault.Ref
+	log  *zap.Logger
+
+	mu      sync.Mutex
+	rec     record
+	written []byte // what the file holds, as far as we know
+	faulty  bool   // the last write failed, and that was said
+}
+
+// record is the file's content.
+type record struct {
+	Format      int            `json:"format"`
+	Key         string         `json:"key"`
+	Canary      *canary        `json:"canary,omitempty"`
+	LastSuccess time.Time      `json:"lastSuccess,omitzero"`
+	Failures    []savedFailure `json:"failures,omitempty"`
+}
+
+// A canary is a random secret that was encrypted once under the write version.
+// Its plaintext is not kept: the hash is enough to recognise it.
+type canary struct {
+	Ciphertext []byte `json:"ciphertext"`
+	SHA256     string `json:"plaintextSHA256"`
+}
+
+func newCanary(plaintext, ciphertext []byte) *canary {
+	sum := sha256.Sum256(plaintext)
+	return &canary{Ciphertext: ciphertext, SHA256: hex.EncodeToString(sum[:])}
+}
+
+func (c *canary) matches(plaintext []byte) bool {
+	sum := sha256.Sum256(plaintext)
+	return c.SHA256 == hex.EncodeToString(sum[:])
+}
+
+type savedFailure struct {
+	Reason keyvault.Reason `json:"reason"`
+	First  time.Time       `json:"first"`
+}
+
+// MemoryPath names the state file of the plugin that serves a key at a socket
+// address, in dir. Two plugins may share a directory, and one socket may be
+// given another key, so both are part of the name; the version is not, because
+// the memory of one key goes on when its version changes.
+func MemoryPath(dir, address string, key keyvault.Ref) string {
+	base := filepath.Base(strings.TrimPrefix(address, "unix://"))
+	base = strings.Map(func(r rune) rune {
+		if r == '@' || r == '/' || r < ' ' {
+			return '_'
+		}
+		return r
+	}, base)
+	sum := sha256.Sum256([]byte(address + "\n" + strings.ToLower(key.WithVersion("").URL())))
+	return filepath.Join(dir, base+"."+hex.EncodeToString(sum[:6])+".state")
+}
+
+// OpenMemory reads the state file at path. A file that is missing, cannot be
+// read or belongs to another version of the key makes an empty memory.
+func OpenMemory(path string, key keyvault.Ref, log *zap.Logger) *Memory {
+	if log == nil {
+		log = zap.NewNop()
+	}
+	m := &Memory{path: path, key: key, log: log}
+	rec, err := readRecord(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		log.Warn("state file ignored: starting without memory", zap.String("path", path), zap.Error(err))
+	case rec.Key == key.URL():
+		m.rec = rec
+	}
+	m.rec.Format, m.rec.Key = memoryFormat, key.URL()
+	return m
+}
+
+func readRecord(path string) (rec record, err error) {
+	// Not following links and not blocking: the path may have become a link
+	// or a fifo.
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return rec, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return rec, errors.New("not a regular file")
+	}
+	data, err := io.ReadAll(io.LimitReader(f, maxMemory+1))
+	switch {
+	case err != nil:
+		return rec, err
+	case len(data) > maxMemory:
+		return rec, fmt.Errorf("larger than %d bytes", maxMemory)
+	}
+	if err := json.Unmarshal(data, &rec); err != nil {
+		// The decoder's text may quote the file.
+		return record{}, errors.New("not the JSON that this program writes")
+	}
+	if rec.Format != memoryFormat {
+		return record{}, fmt.Errorf("format %d, want %d", rec.Format, memoryFormat)
+	}
+	return rec, nil
+}
+
+// evidence is the state that the memory vouches for at a moment. A success
+// that is older than the outage grace, or lies in the future, proves nothing
+// any more; without it, nothing is known.
+func (m *Memory) evidence(now time.Time, g Graces) (s state) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	age := now.Sub(m.rec.LastSuccess)
+	if !m.rec.LastSuccess.IsZero() && age >= -time.Minute && age < g.of(classFault) {
+		s.success = m.rec.LastSuccess
+		if age < 0 {
+			s.success = now
+		}
+	}
+	for _, f := range m.rec.Failures {
+		if f.Reason.Kind() == keyvault.KindWriteOnly && s.success.IsZero() {
+			continue // it would stand for an answer of the vault, and is too old for that
+		}
+		if f.First.After(now) {
+			f.First = now
+		}
+		s.observe(keyvault.Outcome{Op: keyvault.OpDecrypt, Key: m.key, Time: f.First, Err: &keyvault.Error{
+			Op: keyvault.OpDecrypt, Key: m.key, Reason: f.Reason,
+			Text: "first seen at " + f.First.UTC().Format(time.RFC3339) + ", before this process started",
+		}})
+	}
+	return s
+}
+
+// canary returns the canary of an earlier process, or nil.
+func (m *Memory) canary() *canary {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if c := m.rec.Canary; c != nil && len(c.Ciphertext) > 0 && len(c.SHA256) == 2*sha256.Size {
+		return c
+	}
+	return nil
+}
+
+// save keeps a canary and the evidence, and writes the file if that changes it.
+func (m *Memory) save(c *canary, s state) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.rec.Canary = c
+	// Wall time, without the monotonic part that means nothing to another
+	// process; to the second, as nothing here is finer.
+	m.rec.LastSuccess = s.success.Round(0).UTC().Truncate(time.Second)
+	m.rec.Failures = m.rec.Failures[:0]
+	for _, f := range append(s.failed[:], s.write) {
+		if f.err != nil {
+			m.rec.Failures = append(m.rec.Failures, savedFailure{Reason: f.err.Reason, First: f.first.Round(0).UTC().Truncate(time.Second)})
+		}
+	}
+	data, err := json.Marshal(m.rec)
+	if err == nil {
+		data = append(data, '\n')
+		if string(data) == string(m.written) {
+			return
+		}
+		err = writeFile(m.path, data)
+	}
+	if err != nil {
+		if !m.faulty {
+			m.log.Warn("state file not written: running on without memory", zap.String("path", m.path), zap.Error(err))
+		}
+		m.faulty = true
+		return
+	}
+	m.written, m.faulty = data, false
+}
+
+// writeFile replaces path by data in one step that survives a power cut.
+func writeFile(path string, data []byte) (err error) {
+	tmp := path + ".new"
+	// A leftover of a crash is ours to replace; a link is not ours to follow.
+	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			f.Close()
+			os.Remove(tmp)
+		}
+	}()
+	if _, err := f.Write(data); err != nil {
+		return err
+	}
+	if err := f.Sync(); err != nil {
+		return err
+	}
+	if err := f.Close(); err != nil {
+		return err
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return err
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	return dir.Sync()
+}

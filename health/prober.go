@@ -1,0 +1,240 @@
+package health
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	mathrand "math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"azure-kms-plugin/keyvault"
+)
+
+const (
+	probePeriod   = 30 * time.Second
+	probeRetry    = 5 * time.Second // after the first failure; then probePeriod
+	metadataRetry = time.Hour       // after a GET was denied
+)
+
+// Vault is what a Prober asks. Its errors are [*keyvault.Error].
+type Vault interface {
+	Get(ctx context.Context, key keyvault.Ref) (keyvault.Attributes, error)
+	Encrypt(ctx context.Context, key keyvault.Ref, plaintext []byte) ([]byte, error)
+	Decrypt(ctx context.Context, key keyvault.Ref, ciphertext []byte) ([]byte, error)
+}
+
+// ProberConfig configures a Prober. All fields but Memory and Logger are required.
+type ProberConfig struct {
+	Vault   Vault
+	Key     keyvault.Ref // the version that writes
+	Tracker *Tracker
+	Memory  *Memory     // where the canary is kept; nil for nowhere
+	Logger  *zap.Logger // nil for none
+}
+
+// A Prober looks at the key when nobody else does: a GET and a decrypt of the
+// canary in turn, every 30 seconds, so that each comes once a minute.
+type Prober struct {
+	cfg    ProberConfig
+	canary *canary // owned by Run
+
+	beat         atomic.Int64 // when Run last began a round or a wait, unix nanoseconds
+	probed       [2]atomic.Int64
+	deniedGET    atomic.Bool
+	metadataNext time.Time // when a denied GET is tried again; owned by Run
+}
+
+// NewProber returns a prober that does nothing until Run.
+func NewProber(cfg ProberConfig) *Prober {
+	if cfg.Logger == nil {
+		cfg.Logger = zap.NewNop()
+	}
+	p := &Prober{cfg: cfg}
+	p.beat.Store(time.Now().UnixNano())
+	return p
+}
+
+// Run probes at once and then until ctx ends. It returns nil.
+func (p *Prober) Run(ctx context.Context) error {
+	if p.cfg.Memory != nil {
+		p.canary = p.cfg.Memory.canary()
+	}
+	metadata, failures := false, 0
+	for {
+		p.beat.Store(time.Now().UnixNano())
+		err := p.probe(ctx, metadata)
+		if ctx.Err() != nil {
+			p.save()
+			return nil
+		}
+		p.save()
+		if err != nil {
+			failures++
+		} else {
+			failures = 0
+		}
+		// Only a decrypt can end a failure, so nothing else is asked meanwhile.
+		metadata = err == nil && !metadata && p.metadataDue()
+
+		p.beat.Store(time.Now().UnixNano())
+		timer := time.NewTimer(pause(failures, err))
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil
+		}
+	}
+}
+
+// pause is how long to wait after a probe. The jitter keeps the replicas of a
+// control plane from asking at the same moment for ever.
+func pause(failures int, err *keyvault.Error) time.Duration {
+	d := probePeriod
+	switch {
+	case err != nil && (err.Reason == keyvault.Throttled || err.RetryAfter > 0):
+		// Asked to be left alone. The bound keeps the prober inside what
+		// Late tolerates.
+		d = min(max(d, err.RetryAfter), 2*probePeriod)
+	case failures == 1:
+		d = probeRetry
+	}
+	return time.Duration(float64(d) * (0.9 + 0.2*mathrand.Float64()))
+}
+
+// probe makes one round and reports its failure, if it says anything about the key.
+func (p *Prober) probe(ctx context.Context, metadata bool) *keyvault.Error {
+	ctx = keyvault.Background(ctx)
+	if metadata {
+		defer p.stamp(0)
+		return p.look(ctx)
+	}
+	defer p.stamp(1)
+	return p.roundTrip(ctx)
+}
+
+func (p *Prober) stamp(i int) { p.probed[i].Store(time.Now().Unix()) }
+
+// look gets the key's attributes.
+func (p *Prober) look(ctx context.Context) *keyvault.Error {
+	attrs, err := p.cfg.Vault.Get(ctx, p.cfg.Key)
+	if e := p.report(ctx, keyvault.OpGet, err); e != nil {
+		if !denied(e) {
+			return e
+		}
+		if !p.deniedGET.Swap(true) {
+			p.cfg.Logger.Warn("the identity may not get the key's attributes: running without them, encrypt and decrypt suffice", zap.Error(e))
+		}
+		p.metadataNext = time.Now().Add(metadataRetry)
+		return nil
+	}
+	if p.deniedGET.Swap(false) {
+		p.cfg.Logger.Info("the identity may get the key's attributes again")
+	}
+	if attrs.Enabled {
+		return nil
+	}
+	return p.report(ctx, keyvault.OpGet, &keyvault.Error{
+		Op: keyvault.OpGet, Key: p.cfg.Key, Reason: keyvault.KeyDisabled,
+		Text: "the key version is disabled: enable it",
+	})
+}
+
+func (p *Prober) metadataDue() bool {
+	return !p.deniedGET.Load() || !time.Now().Before(p.metadataNext)
+}
+
+// roundTrip decrypts the canary, after making one if there is none.
+func (p *Prober) roundTrip(ctx context.Context) *keyvault.Error {
+	fresh := p.canary == nil
+	if fresh {
+		if err := p.encrypt(ctx); err != nil {
+			return err
+		}
+	}
+	plaintext, err := p.cfg.Vault.Decrypt(ctx, p.cfg.Key, p.canary.Ciphertext)
+	if err == nil && p.canary.matches(plaintext) {
+		p.cfg.Tracker.canary(time.Now(), nil)
+		return nil
+	}
+	if err != nil {
+		e := p.report(ctx, keyvault.OpDecrypt, err)
+		if e == nil || e.Reason.Kind() != keyvault.KindCaller || e.Reason == keyvault.Canceled {
+			return e
+		}
+	}
+	// The vault answers, but cannot open the canary or opens it to something
+	// else. If it is an old one, it may be the canary that is broken, so a new
+	// one is made at once; a second failure is the vault's.
+	p.canary = nil
+	if !fresh {
+		return p.roundTrip(ctx)
+	}
+	e := &keyvault.Error{
+		Op: keyvault.OpDecrypt, Key: p.cfg.Key, Reason: keyvault.Unknown,
+		Text: "what the vault has just encrypted does not decrypt to the same bytes",
+	}
+	p.cfg.Tracker.canary(time.Now(), e)
+	return e
+}
+
+func (p *Prober) encrypt(ctx context.Context) *keyvault.Error {
+	plaintext := make([]byte, 32)
+	rand.Read(plaintext)
+	ciphertext, err := p.cfg.Vault.Encrypt(ctx, p.cfg.Key, plaintext)
+	if e := p.report(ctx, keyvault.OpEncrypt, err); e != nil {
+		return e
+	}
+	p.canary = newCanary(plaintext, ciphertext)
+	return nil
+}
+
+// report hands an outcome to the tracker and returns its failure. The client
+// reports it as well; the tracker keeps the first, so that does no harm, and
+// this package does not depend on it. A decrypt is no success before its
+// plaintext was compared, so those are not reported here.
+func (p *Prober) report(ctx context.Context, op keyvault.Op, err error) *keyvault.Error {
+	if ctx.Err() != nil && err != nil {
+		return nil // stopping says nothing about the vault
+	}
+	var e *keyvault.Error
+	if err != nil && !errors.As(err, &e) {
+		e = &keyvault.Error{Op: op, Key: p.cfg.Key, Reason: keyvault.Unknown, Text: "unexpected failure of the client", Err: err}
+	}
+	p.cfg.Tracker.Observe(keyvault.Outcome{Op: op, Key: p.cfg.Key, Err: e, Time: time.Now()})
+	return e
+}
+
+func (p *Prober) save() {
+	if p.cfg.Memory != nil {
+		p.cfg.Memory.save(p.canary, p.cfg.Tracker.snapshot())
+	}
+}
+
+// Late returns an error if Run is not getting on: nothing has moved for three
+// periods, which no vault can cause.
+func (p *Prober) Late() error {
+	if age := time.Since(time.Unix(0, p.beat.Load())); age > 3*probePeriod {
+		return fmt.Errorf("the prober has not moved for %s", age.Round(time.Second))
+	}
+	return nil
+}
+
+// MetadataAccess reports whether the identity may get the key's attributes, as
+// far as is known.
+func (p *Prober) MetadataAccess() bool { return !p.deniedGET.Load() }
+
+// LastGet and LastDecrypt are when the last probes ended; zero for never.
+func (p *Prober) LastGet() time.Time     { return p.at(0) }
+func (p *Prober) LastDecrypt() time.Time { return p.at(1) }
+
+func (p *Prober) at(i int) time.Time {
+	if s := p.probed[i].Load(); s != 0 {
+		return time.Unix(s, 0)
+	}
+	return time.Time{}
+}

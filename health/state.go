@@ -1,0 +1,180 @@
+package health
+
+import (
+	"time"
+
+	"azure-kms-plugin/keyvault"
+)
+
+// Graces are how long each kind of failure is borne before it counts as a
+// loss. Zero means the default; a negative duration means at once.
+type Graces struct {
+	Outage   time.Duration // a fault: default 24h
+	Denial   time.Duration // a refusal: default 10m
+	KeyState time.Duration // the key is disabled, deleted or missing: default 15s
+}
+
+func (g Graces) of(c class) time.Duration {
+	d, def := g.Outage, 24*time.Hour
+	switch c {
+	case classKeyState:
+		d, def = g.KeyState, 15*time.Second
+	case classRefusal:
+		d, def = g.Denial, 10*time.Minute
+	}
+	if d == 0 {
+		return def
+	}
+	return max(d, 0)
+}
+
+// A class is a kind of failure that can become a loss, the gravest first.
+type class int
+
+const (
+	classKeyState class = iota
+	classRefusal
+	classCanary // the vault answers, but not with what was encrypted; borne like a fault
+	classFault
+	classes
+)
+
+// A failure is what is known of one class since the last success.
+type failure struct {
+	first time.Time
+	err   *keyvault.Error // the latest
+}
+
+// state is the evidence about one key version, as a value: no clock, no lock,
+// no I/O. The zero value knows nothing.
+type state struct {
+	// success is when a remote decrypt under the write version last succeeded.
+	success time.Time
+	// answered says that the vault has refused a write because of the key's
+	// validity alone: proof that it is reachable, that we are let in and that
+	// the key is there, though nothing has been decrypted yet.
+	answered bool
+	failed   [classes]failure
+	write    failure
+}
+
+// observe adds the outcome of an operation under the write version. It
+// reports whether the outcome says anything about whether the key can be used.
+func (s *state) observe(o keyvault.Outcome) bool {
+	if o.Err == nil {
+		switch o.Op {
+		case keyvault.OpDecrypt, keyvault.OpUnwrap:
+			s.decrypted(o.Time)
+			return true
+		case keyvault.OpEncrypt, keyvault.OpWrap:
+			// Not proof that the key is enabled: it is disputed whether the
+			// vault refuses to encrypt under a disabled one.
+			s.write = failure{}
+		}
+		return false
+	}
+	metadata := o.Op == keyvault.OpGet || o.Op == keyvault.OpList
+	switch o.Err.Reason.Kind() {
+	case keyvault.KindKeyState:
+		s.fail(classKeyState, o)
+	case keyvault.KindRefusal:
+		// Decrypt and encrypt permissions suffice, so a denied look at the
+		// key's attributes says nothing about its use.
+		if metadata && denied(o.Err) {
+			return false
+		}
+		s.fail(classRefusal, o)
+	case keyvault.KindFault:
+		s.fail(classFault, o)
+	case keyvault.KindWriteOnly:
+		s.answered = true
+		s.write.note(o)
+	default:
+		return false
+	}
+	return true
+}
+
+// denied reports whether err says that the identity or the key does not allow
+// the operation, as opposed to letting nobody in.
+func denied(err *keyvault.Error) bool {
+	return err.Reason == keyvault.AccessDenied || err.Reason == keyvault.OperationNotPermitted
+}
+
+// decrypted is the only thing that ends a loss or restarts a grace. A canary
+// that came back wrong is cleared by a right one alone: see canary.
+func (s *state) decrypted(at time.Time) {
+	if at.Before(s.success) {
+		return
+	}
+	s.success = at
+	for c := range s.failed {
+		if class(c) != classCanary {
+			s.failed[c] = failure{}
+		}
+	}
+}
+
+// canary adds what came of a decrypted canary: nil when it was the plaintext
+// that had been encrypted.
+func (s *state) canary(at time.Time, err *keyvault.Error) {
+	if err != nil {
+		s.failed[classCanary].note(keyvault.Outcome{Err: err, Time: at})
+		return
+	}
+	s.failed[classCanary] = failure{}
+	s.decrypted(at)
+}
+
+// fail adds a failure, unless a decrypt has succeeded since: answers of calls
+// that ran side by side may be reported in any order.
+func (s *state) fail(c class, o keyvault.Outcome) {
+	if !o.Time.Before(s.success) {
+		s.failed[c].note(o)
+	}
+}
+
+func (f *failure) note(o keyvault.Outcome) {
+	if f.err == nil {
+		f.first = o.Time
+	}
+	f.err = o.Err
+}
+
+// A Phase is what the evidence amounts to. The list is closed.
+type Phase string
+
+const (
+	Starting  Phase = "Starting"  // nothing is known that would allow an "ok"
+	Usable    Phase = "Usable"    // the last evidence is a success
+	Degraded  Phase = "Degraded"  // a failure that is not, or not yet, a loss
+	WriteOnly Phase = "WriteOnly" // the key decrypts and refuses to encrypt
+	Lost      Phase = "Lost"      // obeyed as a loss until a decrypt succeeds
+)
+
+// judge says what the evidence amounts to at a moment. The failure is the one
+// to show: nil when there is none.
+func (s *state) judge(now time.Time, g Graces) (Phase, *failure) {
+	var worst *failure
+	for c := range classes {
+		f := &s.failed[c]
+		if f.err == nil {
+			continue
+		}
+		if now.Sub(f.first) >= g.of(c) {
+			return Lost, f
+		}
+		if worst == nil {
+			worst = f
+		}
+	}
+	switch {
+	case s.success.IsZero() && !s.answered:
+		return Starting, worst
+	case worst != nil:
+		return Degraded, worst
+	case s.write.err != nil:
+		return WriteOnly, &s.write
+	}
+	return Usable, nil
+}

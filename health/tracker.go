@@ -1,0 +1,225 @@
+package health
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"azure-kms-plugin/keyvault"
+)
+
+// Config configures a Tracker. Key is required.
+type Config struct {
+	// Key is the version that writes.
+	Key keyvault.Ref
+	// Graces are how long failures are borne.
+	Graces Graces
+	// FirstWait bounds how long Ready waits for the first evidence after a
+	// start; zero means 2.5 s, inside the 3 s that kube-apiserver allows.
+	FirstWait time.Duration
+	// Memory holds what the process before this one knew; nil for none.
+	Memory *Memory
+	// Logger gets one line for each change of phase or reason; nil for none.
+	Logger *zap.Logger
+}
+
+// A Tracker holds the evidence about the write version and judges it.
+type Tracker struct {
+	key    keyvault.Ref
+	graces Graces
+	wait   time.Duration
+	log    *zap.Logger
+
+	told chan struct{} // closed with the first evidence of this process
+
+	mu        sync.Mutex
+	state     state
+	isTold    bool
+	waitUntil time.Time // when waiting for the first evidence ends; zero before the first call
+	phase     Phase     // last logged
+	reason    keyvault.Reason
+}
+
+// NewTracker returns a tracker that begins with what cfg.Memory holds.
+func NewTracker(cfg Config) *Tracker {
+	t := &Tracker{
+		key:    cfg.Key,
+		graces: cfg.Graces,
+		wait:   cfg.FirstWait,
+		log:    cfg.Logger,
+		told:   make(chan struct{}),
+		phase:  Starting,
+	}
+	if t.wait == 0 {
+		t.wait = 2500 * time.Millisecond
+	}
+	if t.log == nil {
+		t.log = zap.NewNop()
+	}
+	if cfg.Memory != nil {
+		t.state = cfg.Memory.evidence(time.Now(), t.graces)
+	}
+	return t
+}
+
+// Observe adds the outcome of an operation. Outcomes under other versions are
+// ignored: the state of an old version alone never fails Status.
+func (t *Tracker) Observe(o keyvault.Outcome) {
+	if !o.Key.SameVersion(t.key) {
+		return
+	}
+	t.update(func(s *state) bool { return s.observe(o) })
+}
+
+func (t *Tracker) canary(at time.Time, err *keyvault.Error) {
+	t.update(func(s *state) bool { s.canary(at, err); return true })
+}
+
+func (t *Tracker) update(change func(*state) bool) {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	counts := change(&t.state)
+	phase, f := t.state.judge(now, t.graces)
+	if counts && !t.isTold {
+		t.isTold = true
+		close(t.told)
+	}
+	t.note(phase, f)
+}
+
+// note logs a change. The caller holds mu.
+func (t *Tracker) note(phase Phase, f *failure) {
+	var reason keyvault.Reason
+	if f != nil {
+		reason = f.err.Reason
+	}
+	if phase == t.phase && reason == t.reason {
+		return
+	}
+	t.phase, t.reason = phase, reason
+	fields := []zap.Field{zap.String("phase", string(phase))}
+	if f != nil {
+		fields = append(fields, zap.String("reason", string(reason)), zap.String("text", f.err.Text), zap.Time("since", f.first))
+	}
+	switch phase {
+	case Usable:
+		t.log.Info("key is usable", fields...)
+	case Lost:
+		t.log.Error("key is lost: Status fails until a decrypt succeeds", fields...)
+	case WriteOnly:
+		t.log.Error("key decrypts but refuses to encrypt: a restarted kube-apiserver cannot get a new seed", fields...)
+	default:
+		t.log.Warn("key cannot be used now", fields...)
+	}
+}
+
+// Ready reports whether Status may say "ok". Its error is a [*keyvault.Error].
+// It answers from memory; only while this process has no evidence and the one
+// before it left none that allows an "ok" does it wait for the first, no
+// longer than FirstWait after the first call ever.
+func (t *Tracker) Ready(ctx context.Context) error {
+	if err, known := t.ready(time.Now()); known {
+		return err
+	}
+	t.mu.Lock()
+	if t.waitUntil.IsZero() {
+		t.waitUntil = time.Now().Add(t.wait)
+	}
+	left := time.Until(t.waitUntil)
+	t.mu.Unlock()
+	if left > 0 {
+		t.await(ctx, left)
+	}
+	err, _ := t.ready(time.Now())
+	return err
+}
+
+func (t *Tracker) await(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-t.told:
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+func (t *Tracker) ready(now time.Time) (err error, known bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	phase, f := t.state.judge(now, t.graces)
+	t.note(phase, f)
+	switch {
+	case phase == Lost, phase == Starting && f != nil:
+		return f.err, t.isTold
+	case phase == Starting:
+		return t.silence(), t.isTold
+	}
+	return nil, true
+}
+
+// silence is the error for a key of which nothing is known yet.
+func (t *Tracker) silence() *keyvault.Error {
+	return &keyvault.Error{
+		Op:     keyvault.OpDecrypt,
+		Key:    t.key,
+		Reason: keyvault.Unreachable,
+		Cause:  keyvault.CauseTimeout,
+		Text:   "the first probe of the key has not been answered yet",
+	}
+}
+
+// Usable reports whether the key can be used now, which is stricter than
+// Ready: a failure that Ready still bears is returned. It waits for the first
+// evidence as long as ctx allows. A key that only decrypts is usable.
+func (t *Tracker) Usable(ctx context.Context) error {
+	select {
+	case <-t.told:
+	default:
+		if v := t.View(); v.Phase == Starting && v.Err == nil {
+			select {
+			case <-t.told:
+			case <-ctx.Done():
+			}
+		}
+	}
+	switch v := t.View(); {
+	case v.Phase == Usable || v.Phase == WriteOnly:
+		return nil
+	case v.Err != nil:
+		return v.Err
+	}
+	return t.silence()
+}
+
+// A View is the state at a moment.
+type View struct {
+	Phase       Phase
+	Err         *keyvault.Error // what to show; nil when there is nothing
+	Since       time.Time       // when Err was first seen since the last success
+	LastSuccess time.Time       // of a remote decrypt under the write version; zero for never
+}
+
+// View returns what is known now.
+func (t *Tracker) View() View {
+	now := time.Now()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	phase, f := t.state.judge(now, t.graces)
+	t.note(phase, f)
+	v := View{Phase: phase, LastSuccess: t.state.success}
+	if f != nil {
+		v.Err, v.Since = f.err, f.first
+	}
+	return v
+}
+
+// snapshot returns a copy of the evidence, to be kept.
+func (t *Tracker) snapshot() state {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state
+}

@@ -1,0 +1,232 @@
+// Package metrics declares every series of azure-kms-plugin.
+//
+// Start with [New], which registers them, and [Handler], which serves them.
+// All names begin with azure_kms_, but for the process_ and go_ series.
+//
+// Label values come from closed lists: operations, reasons, and the key IDs
+// that the keyring vouches for, hashed as kube-apiserver's own metrics hash
+// them, so that the two can be joined. Every series of the key that writes
+// exists at zero from the first scrape, so that an alert on an increase sees
+// the first failure.
+//
+// # Concurrency
+//
+// All methods may be called from many goroutines.
+//
+// # Failure
+//
+// Nothing here calls the vault, so /metrics answers whatever state it is in.
+//
+// # Secrets
+//
+// No error text, URL, or unhashed key ID becomes a label.
+package metrics
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promauto"
+
+	"azure-kms-plugin/keyvault"
+)
+
+// maxKeyIDs bounds the key IDs that get series of their own. It is far above
+// the number of versions that a cluster holds data under.
+const maxKeyIDs = 64
+
+// unknownKeyID is the label value of requests whose key ID belongs to no
+// configured key, or that have none.
+const unknownKeyID = "unknown"
+
+// Buckets begin at half a millisecond, where Status is, and end at kube-apiserver's patience.
+var durationBuckets = []float64{0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10}
+
+// Config configures New. The functions are called at each scrape and must
+// answer from memory; nil leaves their series out.
+type Config struct {
+	// Build describes this program.
+	Build Build
+	// KeyIDs are those that have series from the start: the ID that writes
+	// and those of the keys that are kept for decrypting.
+	KeyIDs []string
+	// Operations are those of the KMS API.
+	Operations []string
+	// Key says how the key is.
+	Key func() Key
+	// DroppedLogLines counts log lines that were left out by sampling.
+	DroppedLogLines func() uint64
+}
+
+// Build describes the program, for a series whose value is always 1.
+type Build struct {
+	Version   string
+	Revision  string
+	GoVersion string
+	FIPS140   string // the version of the FIPS 140-3 module in use, or "off"
+}
+
+// Key is how the key that writes is at a moment. Zero times mean never.
+type Key struct {
+	Usable         bool // it can be used now
+	Ready          bool // Status says "ok"
+	LastSuccess    time.Time
+	LastGet        time.Time
+	LastDecrypt    time.Time
+	MetadataAccess bool
+}
+
+// Metrics holds the instruments.
+type Metrics struct {
+	requests        *prometheus.CounterVec
+	requestDuration *prometheus.HistogramVec
+	calls           *prometheus.CounterVec
+	callDuration    *prometheus.HistogramVec
+	operations      []string
+
+	mu     sync.RWMutex
+	hashes map[string]string // key ID to label value; at most maxKeyIDs
+}
+
+// New registers every series with reg.
+func New(reg prometheus.Registerer, cfg Config) *Metrics {
+	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	f := promauto.With(prometheus.WrapRegistererWithPrefix("azure_kms_", reg))
+	m := &Metrics{
+		requests: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "requests_total",
+			Help: "KMS requests answered, by operation, key and reason; the reason is Success or why they failed.",
+		}, []string{"operation", "key_id_hash", "reason"}),
+		requestDuration: f.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "request_duration_seconds",
+			Help:    "How long KMS requests took, the vault included.",
+			Buckets: durationBuckets,
+		}, []string{"operation"}),
+		calls: f.NewCounterVec(prometheus.CounterOpts{
+			Name: "vault_requests_total",
+			Help: "HTTP exchanges with the vault, by operation and reason; retries and the program's own probes are counted too.",
+		}, []string{"operation", "reason"}),
+		callDuration: f.NewHistogramVec(prometheus.HistogramOpts{
+			Name:    "vault_request_duration_seconds",
+			Help:    "How long HTTP exchanges with the vault took.",
+			Buckets: durationBuckets,
+		}, []string{"operation"}),
+		operations: cfg.Operations,
+		hashes:     make(map[string]string),
+	}
+	m.expose(unknownKeyID)
+	for _, id := range cfg.KeyIDs {
+		m.label(id)
+	}
+	for _, op := range m.operations {
+		m.requestDuration.WithLabelValues(op)
+	}
+	for _, op := range keyvault.Ops() {
+		m.callDuration.WithLabelValues(string(op))
+		for _, reason := range keyvault.Reasons() {
+			m.calls.WithLabelValues(string(op), string(reason))
+		}
+	}
+	f.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "build_info",
+		Help: "Always 1; the labels describe this program.",
+	}, []string{"version", "revision", "go_version", "fips140"}).
+		WithLabelValues(cfg.Build.Version, cfg.Build.Revision, cfg.Build.GoVersion, cfg.Build.FIPS140).Set(1)
+	if cfg.Key != nil {
+		registerKey(f, cfg.Key)
+	}
+	if cfg.DroppedLogLines != nil {
+		f.NewCounterFunc(prometheus.CounterOpts{
+			Name: "log_lines_dropped_total",
+			Help: "Log lines left out because the same line came too often.",
+		}, func() float64 { return float64(cfg.DroppedLogLines()) })
+	}
+	return m
+}
+
+func registerKey(f promauto.Factory, key func() Key) {
+	gauge := func(name, help string, value func(Key) float64) {
+		f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(key()) })
+	}
+	gauge("key_usable", "1 if the key that writes can be used now: the last evidence about it is a success.",
+		func(k Key) float64 { return truth(k.Usable) })
+	gauge("status_ok", "1 if Status says ok, which it also does while a failure is not obeyed as a loss.",
+		func(k Key) float64 { return truth(k.Ready) })
+	gauge("last_success_timestamp_seconds", "When a remote decrypt under the key that writes last succeeded; 0 for never.",
+		func(k Key) float64 { return seconds(k.LastSuccess) })
+	gauge("probe_get_timestamp_seconds", "When the prober last got the key's attributes or failed to; 0 for never.",
+		func(k Key) float64 { return seconds(k.LastGet) })
+	gauge("probe_decrypt_timestamp_seconds", "When the prober last decrypted its canary or failed to; 0 for never.",
+		func(k Key) float64 { return seconds(k.LastDecrypt) })
+	gauge("metadata_access", "0 if the identity may not get the key's attributes, which costs information but no function.",
+		func(k Key) float64 { return truth(k.MetadataAccess) })
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func seconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
+}
+
+// Request counts a KMS request. keyID is one that the keyring knows, or empty.
+func (m *Metrics) Request(operation, keyID string, reason keyvault.Reason, took time.Duration) {
+	m.requests.WithLabelValues(operation, m.label(keyID), string(reason)).Inc()
+	m.requestDuration.WithLabelValues(operation).Observe(took.Seconds())
+}
+
+// Call counts an HTTP exchange with the vault.
+func (m *Metrics) Call(c keyvault.Call) {
+	m.calls.WithLabelValues(string(c.Op), string(c.Reason)).Inc()
+	m.callDuration.WithLabelValues(string(c.Op)).Observe(c.Took.Seconds())
+}
+
+// label returns the label value of a key ID and sees to it that its series exist.
+func (m *Metrics) label(keyID string) string {
+	if keyID == "" {
+		return unknownKeyID
+	}
+	m.mu.RLock()
+	hash, ok := m.hashes[keyID]
+	m.mu.RUnlock()
+	if ok {
+		return hash
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if hash, ok := m.hashes[keyID]; ok {
+		return hash
+	}
+	if len(m.hashes) >= maxKeyIDs {
+		return unknownKeyID
+	}
+	hash = KeyIDHash(keyID)
+	m.hashes[keyID] = hash
+	m.expose(hash)
+	return hash
+}
+
+func (m *Metrics) expose(hash string) {
+	for _, op := range m.operations {
+		for _, reason := range keyvault.Reasons() {
+			m.requests.WithLabelValues(op, hash, string(reason))
+		}
+	}
+}
+
+// KeyIDHash is the label value of a key ID, in the form that kube-apiserver uses.
+func KeyIDHash(keyID string) string {
+	sum := sha256.Sum256([]byte(keyID))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
