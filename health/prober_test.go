@@ -1,0 +1,398 @@
+package health_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"azure-kms-plugin/health"
+	"azure-kms-plugin/keyvault"
+)
+
+// A fakeVault "encrypts" by inverting bits. fail, if set, decides how an
+// operation ends.
+type fakeVault struct {
+	mu       sync.Mutex
+	calls    map[keyvault.Op]int
+	times    []time.Time
+	fail     func(keyvault.Op) keyvault.Reason
+	garble   bool
+	disabled bool
+	took     time.Duration
+}
+
+func (v *fakeVault) call(ctx context.Context, op keyvault.Op) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.calls == nil {
+		v.calls = make(map[keyvault.Op]int)
+	}
+	v.calls[op]++
+	v.times = append(v.times, time.Now())
+	if v.took > 0 {
+		select {
+		case <-time.After(v.took):
+		case <-ctx.Done():
+			return &keyvault.Error{Op: op, Reason: keyvault.Canceled}
+		}
+	}
+	if v.fail != nil {
+		if r := v.fail(op); r != "" {
+			return &keyvault.Error{Op: op, Key: key, Reason: r, Text: "scripted"}
+		}
+	}
+	return nil
+}
+
+func (v *fakeVault) total() (n int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, c := range v.calls {
+		n += c
+	}
+	return n
+}
+
+func invert(b []byte) []byte {
+	b = slices.Clone(b)
+	for i := range b {
+		b[i] = ^b[i]
+	}
+	return b
+}
+
+func (v *fakeVault) Get(ctx context.Context, _ keyvault.Ref) (keyvault.Attributes, error) {
+	return keyvault.Attributes{Enabled: !v.disabled}, v.call(ctx, keyvault.OpGet)
+}
+
+func (v *fakeVault) Encrypt(ctx context.Context, _ keyvault.Ref, p []byte) ([]byte, error) {
+	return invert(p), v.call(ctx, keyvault.OpEncrypt)
+}
+
+func (v *fakeVault) Decrypt(ctx context.Context, _ keyvault.Ref, c []byte) ([]byte, error) {
+	if v.garble {
+		return bytes.Repeat([]byte("x"), 32), v.call(ctx, keyvault.OpDecrypt)
+	}
+	return invert(c), v.call(ctx, keyvault.OpDecrypt)
+}
+
+// always makes every operation among ops fail, or all if there are none.
+func always(reason keyvault.Reason, ops ...keyvault.Op) func(keyvault.Op) keyvault.Reason {
+	return func(op keyvault.Op) keyvault.Reason {
+		if len(ops) == 0 || slices.Contains(ops, op) {
+			return reason
+		}
+		return ""
+	}
+}
+
+type rig struct {
+	vault   *fakeVault
+	tracker *health.Tracker
+	prober  *health.Prober
+	logs    *observer.ObservedLogs
+}
+
+// start runs a prober until the test ends.
+func start(t *testing.T, v *fakeVault, graces health.Graces, memory string) *rig {
+	core, logs := observer.New(zap.DebugLevel)
+	log := zap.New(core)
+	var m *health.Memory
+	if memory != "" {
+		m = health.OpenMemory(memory, key, log)
+	}
+	tr := health.NewTracker(health.Config{Key: key, Graces: graces, Memory: m, Logger: log})
+	p := health.NewProber(health.ProberConfig{Vault: v, Key: key, Tracker: tr, Memory: m, Logger: log})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = p.Run(ctx)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+	})
+	return &rig{v, tr, p, logs}
+}
+
+func TestProber_Day(t *testing.T) {
+	for _, tc := range []struct {
+		name     string
+		fail     func(keyvault.Op) keyvault.Reason
+		gets     [2]int // bounds
+		decrypts [2]int
+	}{
+		{"good", nil, [2]int{1400, 1480}, [2]int{1400, 1480}},
+		// T04: the documented permissions of the existing plugins.
+		{"without get permission", always(keyvault.AccessDenied, keyvault.OpGet), [2]int{20, 25}, [2]int{2780, 2940}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := &fakeVault{fail: tc.fail}
+				r := start(t, v, health.Graces{}, "")
+				time.Sleep(24 * time.Hour)
+				synctest.Wait()
+				require.Less(t, v.total(), 3000)
+				require.Equal(t, 1, v.calls[keyvault.OpEncrypt], "the canary is made once")
+				require.GreaterOrEqual(t, v.calls[keyvault.OpGet], tc.gets[0])
+				require.LessOrEqual(t, v.calls[keyvault.OpGet], tc.gets[1])
+				require.GreaterOrEqual(t, v.calls[keyvault.OpDecrypt], tc.decrypts[0])
+				require.LessOrEqual(t, v.calls[keyvault.OpDecrypt], tc.decrypts[1])
+				require.Equal(t, health.Usable, r.tracker.View().Phase)
+				require.Equal(t, tc.fail == nil, r.prober.MetadataAccess())
+				require.LessOrEqual(t, r.logs.FilterLevelExact(zap.WarnLevel).Len(), 1, "one warning a day at most")
+				require.NoError(t, r.prober.Late())
+			})
+		})
+	}
+}
+
+// H01: whatever the vault answers, no more than two calls in any 27 seconds,
+// the shortest period that the jitter makes.
+func TestProber_Pace(t *testing.T) {
+	for _, reason := range []keyvault.Reason{"", keyvault.Unreachable, keyvault.Throttled, keyvault.KeyDisabled, keyvault.AccessDenied} {
+		t.Run(string(reason), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				v := &fakeVault{}
+				n := 0
+				v.fail = func(keyvault.Op) keyvault.Reason {
+					if n++; n > 5 { // after the canary was made
+						return reason
+					}
+					return ""
+				}
+				start(t, v, health.Graces{}, "")
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				for i := 4; i < len(v.times); i++ {
+					require.GreaterOrEqual(t, v.times[i].Sub(v.times[i-2]), 27*time.Second, "calls %d to %d", i-2, i)
+				}
+				require.Greater(t, len(v.times), 100)
+			})
+		})
+	}
+}
+
+func TestProber_Throttled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &fakeVault{fail: always(keyvault.Throttled)}
+		start(t, v, health.Graces{}, "")
+		time.Sleep(26 * time.Second)
+		synctest.Wait()
+		require.Equal(t, 1, v.total(), "asked again after 5 s though it was told to back off")
+	})
+}
+
+// H06 (b): bad at t0, good later.
+func TestProber_SeesFaultAndRecovery(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &fakeVault{}
+		r := start(t, v, health.Graces{Outage: -1, Denial: -1, KeyState: -1}, "")
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		require.NoError(t, r.tracker.Ready(t.Context()))
+
+		set := func(f func(keyvault.Op) keyvault.Reason) {
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			v.fail = f
+		}
+		set(always(keyvault.Unreachable))
+		time.Sleep(33 * time.Second)
+		synctest.Wait()
+		require.Equal(t, keyvault.Unreachable, reasonOf(t, r.tracker.Ready(t.Context())))
+
+		time.Sleep(120 * time.Second)
+		set(nil)
+		time.Sleep(33 * time.Second)
+		synctest.Wait()
+		require.NoError(t, r.tracker.Ready(t.Context()))
+	})
+}
+
+// H03: encrypt works, decrypt does not, or gives something else.
+func TestProber_SeesWrongPlaintext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &fakeVault{}
+		r := start(t, v, health.Graces{Outage: -1}, "")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.NoError(t, r.tracker.Usable(t.Context()))
+		v.garble = true
+		time.Sleep(time.Minute + 10*time.Second)
+		synctest.Wait()
+		require.Equal(t, keyvault.Unknown, reasonOf(t, r.tracker.Ready(t.Context())))
+
+		// Traffic that decrypts does not clear it: who knows what it got.
+		r.tracker.Observe(outcome(keyvault.OpDecrypt, ""))
+		require.Error(t, r.tracker.Ready(t.Context()))
+
+		v.garble = false
+		time.Sleep(time.Minute + 10*time.Second)
+		synctest.Wait()
+		require.NoError(t, r.tracker.Usable(t.Context()))
+	})
+}
+
+func TestProber_GetTellsDisabled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// Whether the vault lets a disabled key decrypt is not the question
+		// here: the decrypt that follows decides.
+		v := &fakeVault{}
+		r := start(t, v, health.Graces{}, "")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		v.disabled = true
+		v.mu.Lock()
+		v.fail = always(keyvault.KeyDisabled, keyvault.OpDecrypt)
+		v.mu.Unlock()
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, keyvault.KeyDisabled, reasonOf(t, r.tracker.Ready(t.Context())))
+	})
+}
+
+func TestProber_Memory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "k.state")
+		ctx, cancel := context.WithCancel(t.Context())
+		run := func(v *fakeVault) *health.Tracker {
+			m := health.OpenMemory(path, key, nil)
+			tr := health.NewTracker(health.Config{Key: key, Memory: m})
+			p := health.NewProber(health.ProberConfig{Vault: v, Key: key, Tracker: tr, Memory: m})
+			go func() { _ = p.Run(ctx) }()
+			return tr
+		}
+		end := func() {
+			cancel()
+			synctest.Wait()
+			ctx, cancel = context.WithCancel(t.Context())
+		}
+		run(&fakeVault{})
+		time.Sleep(time.Minute)
+		end()
+
+		// The key has expired meanwhile: the kept canary is decrypted.
+		v := &fakeVault{fail: always(keyvault.KeyExpired, keyvault.OpEncrypt)}
+		tr := run(v)
+		require.NoError(t, tr.Ready(t.Context()))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Equal(t, health.Usable, tr.View().Phase)
+		require.Zero(t, v.calls[keyvault.OpEncrypt])
+		end()
+
+		// Restarted in an outage: the first answer is ok, at once.
+		start := time.Now()
+		tr = run(&fakeVault{fail: always(keyvault.Unreachable)})
+		require.NoError(t, tr.Ready(t.Context()))
+		require.Zero(t, time.Since(start))
+		time.Sleep(time.Hour)
+		require.NoError(t, tr.Ready(t.Context()))
+		end()
+
+		// The next one counts on from the first failure.
+		time.Sleep(23*time.Hour + time.Minute)
+		tr = run(&fakeVault{fail: always(keyvault.Unreachable)})
+		require.Equal(t, keyvault.Unreachable, reasonOf(t, tr.Ready(t.Context())))
+		end()
+
+		// A loss outlives a restart, and only a decrypt ends it.
+		tr = run(&fakeVault{})
+		time.Sleep(time.Minute)
+		require.NoError(t, tr.Ready(t.Context()))
+		end()
+		run(&fakeVault{fail: always(keyvault.KeyDisabled)})
+		time.Sleep(time.Minute)
+		end()
+		tr = run(&fakeVault{fail: always(keyvault.Unreachable)})
+		require.Equal(t, keyvault.KeyDisabled, reasonOf(t, tr.Ready(t.Context())))
+		end()
+		tr = run(&fakeVault{took: time.Second})
+		require.NoError(t, tr.Ready(t.Context()), "waits for the first probe before it repeats an old loss")
+		end()
+	})
+}
+
+// A canary that the vault cannot open is thrown away once: it may be the file
+// that is broken.
+func TestProber_BrokenCanary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "k.state")
+		start(t, &fakeVault{}, health.Graces{}, path)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+
+		n := 0
+		v := &fakeVault{fail: func(op keyvault.Op) keyvault.Reason {
+			if n++; n == 1 {
+				return keyvault.BadCiphertext
+			}
+			return ""
+		}}
+		r := start(t, v, health.Graces{}, path)
+		synctest.Wait()
+		require.Equal(t, health.Usable, r.tracker.View().Phase)
+		require.Equal(t, 1, v.calls[keyvault.OpEncrypt])
+	})
+}
+
+func TestProber_Late(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &fakeVault{took: time.Hour} // a client that breaks its promise
+		r := start(t, v, health.Graces{}, "")
+		time.Sleep(89 * time.Second)
+		require.NoError(t, r.prober.Late())
+		time.Sleep(2 * time.Second)
+		require.Error(t, r.prober.Late())
+	})
+}
+
+func TestProber_StopSaysNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &fakeVault{took: time.Minute}
+		tr := health.NewTracker(health.Config{Key: key})
+		p := health.NewProber(health.ProberConfig{Vault: v, Key: key, Tracker: tr})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- p.Run(ctx) }()
+		time.Sleep(time.Second)
+		begin := time.Now()
+		cancel()
+		require.NoError(t, <-done)
+		require.Zero(t, time.Since(begin))
+		require.Equal(t, health.Starting, tr.View().Phase)
+		require.Nil(t, tr.View().Err)
+	})
+}
+
+// An error that the client did not make is still a failure.
+func TestProber_ForeignError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := health.NewTracker(health.Config{Key: key})
+		p := health.NewProber(health.ProberConfig{Vault: &brokenVault{}, Key: key, Tracker: tr})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _ = p.Run(ctx) }()
+		synctest.Wait()
+		require.Equal(t, keyvault.Unknown, tr.View().Err.Reason)
+		require.NotContains(t, tr.View().Err.Error(), "SECRET")
+		cancel()
+	})
+}
+
+type brokenVault struct{ fakeVault }
+
+func (*brokenVault) Encrypt(context.Context, keyvault.Ref, []byte) ([]byte, error) {
+	return nil, errors.New("SECRET")
+}
