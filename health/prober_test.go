@@ -54,6 +54,13 @@ func (v *fakeVault) call(ctx context.Context, op keyvault.Op) error {
 	return nil
 }
 
+// set changes the vault while a prober uses it.
+func (v *fakeVault) set(change func(*fakeVault)) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	change(v)
+}
+
 func (v *fakeVault) total() (n int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -72,7 +79,10 @@ func invert(b []byte) []byte {
 }
 
 func (v *fakeVault) Get(ctx context.Context, _ keyvault.Ref) (keyvault.Attributes, error) {
-	return keyvault.Attributes{Enabled: !v.disabled}, v.call(ctx, keyvault.OpGet)
+	err := v.call(ctx, keyvault.OpGet)
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return keyvault.Attributes{Enabled: !v.disabled}, err
 }
 
 func (v *fakeVault) Encrypt(ctx context.Context, _ keyvault.Ref, p []byte) ([]byte, error) {
@@ -80,10 +90,13 @@ func (v *fakeVault) Encrypt(ctx context.Context, _ keyvault.Ref, p []byte) ([]by
 }
 
 func (v *fakeVault) Decrypt(ctx context.Context, _ keyvault.Ref, c []byte) ([]byte, error) {
+	err := v.call(ctx, keyvault.OpDecrypt)
+	v.mu.Lock()
+	defer v.mu.Unlock()
 	if v.garble {
-		return bytes.Repeat([]byte("x"), 32), v.call(ctx, keyvault.OpDecrypt)
+		return bytes.Repeat([]byte("x"), 32), err
 	}
-	return invert(c), v.call(ctx, keyvault.OpDecrypt)
+	return invert(c), err
 }
 
 // always makes every operation among ops fail, or all if there are none.
@@ -203,18 +216,13 @@ func TestProber_SeesFaultAndRecovery(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, r.tracker.Ready(t.Context()))
 
-		set := func(f func(keyvault.Op) keyvault.Reason) {
-			v.mu.Lock()
-			defer v.mu.Unlock()
-			v.fail = f
-		}
-		set(always(keyvault.Unreachable))
+		v.set(func(v *fakeVault) { v.fail = always(keyvault.Unreachable) })
 		time.Sleep(33 * time.Second)
 		synctest.Wait()
 		require.Equal(t, keyvault.Unreachable, reasonOf(t, r.tracker.Ready(t.Context())))
 
 		time.Sleep(120 * time.Second)
-		set(nil)
+		v.set(func(v *fakeVault) { v.fail = nil })
 		time.Sleep(33 * time.Second)
 		synctest.Wait()
 		require.NoError(t, r.tracker.Ready(t.Context()))
@@ -229,7 +237,7 @@ func TestProber_SeesWrongPlaintext(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.NoError(t, r.tracker.Usable(t.Context()))
-		v.garble = true
+		v.set(func(v *fakeVault) { v.garble = true })
 		time.Sleep(time.Minute + 10*time.Second)
 		synctest.Wait()
 		require.Equal(t, keyvault.Unknown, reasonOf(t, r.tracker.Ready(t.Context())))
@@ -238,7 +246,7 @@ func TestProber_SeesWrongPlaintext(t *testing.T) {
 		r.tracker.Observe(outcome(keyvault.OpDecrypt, ""))
 		require.Error(t, r.tracker.Ready(t.Context()))
 
-		v.garble = false
+		v.set(func(v *fakeVault) { v.garble = false })
 		time.Sleep(time.Minute + 10*time.Second)
 		synctest.Wait()
 		require.NoError(t, r.tracker.Usable(t.Context()))
@@ -253,10 +261,7 @@ func TestProber_GetTellsDisabled(t *testing.T) {
 		r := start(t, v, health.Graces{}, "")
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		v.disabled = true
-		v.mu.Lock()
-		v.fail = always(keyvault.KeyDisabled, keyvault.OpDecrypt)
-		v.mu.Unlock()
+		v.set(func(v *fakeVault) { v.disabled, v.fail = true, always(keyvault.KeyDisabled, keyvault.OpDecrypt) })
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, keyvault.KeyDisabled, reasonOf(t, r.tracker.Ready(t.Context())))
