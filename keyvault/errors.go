@@ -22,6 +22,9 @@ type Error struct {
 	RequestID string
 	// RetryAfter is how long the vault asked to be left alone; zero if it did not say.
 	RetryAfter time.Duration
+	// Remembered is set on an answer of the circuit breaker: the vault was not
+	// asked again.
+	Remembered bool
 	// Text says what was seen and what to mend, without the reason word.
 	Text string
 	// Err is the cause for errors.Is and errors.As; it is not part of the text.

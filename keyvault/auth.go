@@ -1,0 +1,167 @@
+package keyvault
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+)
+
+// An authPolicy signs requests to vaults. It stands in for the SDK's own, which
+// lets callers wait past their deadlines for a token, keeps a token that the
+// vault has refused, and panics on some WWW-Authenticate headers.
+type authPolicy struct {
+	tokens *tokenCache
+
+	mu         sync.Mutex
+	challenges map[string]challenge // by lower-case host; guarded by mu
+}
+
+func newAuthPolicy(source TokenSource) *authPolicy {
+	return &authPolicy{tokens: newTokenCache(source), challenges: map[string]challenge{}}
+}
+
+type hostKey struct{}
+
+// Do implements policy.Policy, once per try.
+func (p *authPolicy) Do(req *policy.Request) (*http.Response, error) {
+	ctx := req.Raw().Context()
+	host := strings.ToLower(req.Raw().URL.Hostname())
+	// Page links come from the vault; a token follows them only home.
+	if want, _ := ctx.Value(hostKey{}).(string); !strings.EqualFold(want, req.Raw().URL.Host) || req.Raw().URL.Scheme != "https" {
+		return nil, p.fail(ctx, &Error{Reason: Unknown, Text: fmt.Sprintf("%s refers to another host, which was not asked", want)})
+	}
+	ch, known := p.challenge(host)
+	if !known {
+		resp, err := elicit(req)
+		if err != nil || resp.StatusCode != http.StatusUnauthorized {
+			return resp, err
+		}
+		if ch, err = p.learn(host, resp); err != nil {
+			return nil, p.fail(ctx, &Error{Reason: Unreachable, Cause: CauseProxy, Status: resp.StatusCode, Text: err.Error()})
+		}
+	}
+	want := TokenRequest{Scope: ch.scope(), TenantID: ch.tenant}
+	token, failure := p.tokens.get(ctx, want)
+	if failure != nil {
+		return nil, p.fail(ctx, failure)
+	}
+	resp, err := send(req, token)
+	if err != nil || resp.StatusCode != http.StatusUnauthorized {
+		if err == nil {
+			p.tokens.accepted(want)
+		}
+		return resp, err
+	}
+
+	// The token is refused, though it has not expired: one other is tried. The
+	// answer may also name another audience or tenant than before.
+	refusal := p.refused(host, want, resp)
+	if ch, err = p.learn(host, resp); err != nil {
+		return nil, p.fail(ctx, refusal)
+	}
+	want = TokenRequest{Scope: ch.scope(), TenantID: ch.tenant}
+	token, failure, ok := p.tokens.renew(ctx, want, token)
+	switch {
+	case !ok:
+		return nil, p.fail(ctx, refusal)
+	case failure != nil:
+		return nil, p.fail(ctx, failure)
+	}
+	drain(resp)
+	if err := req.RewindBody(); err != nil {
+		return nil, err
+	}
+	resp, err = send(req, token)
+	if err != nil || resp.StatusCode != http.StatusUnauthorized {
+		if err == nil {
+			p.tokens.accepted(want)
+		}
+		return resp, err
+	}
+	return nil, p.fail(ctx, p.refused(host, want, resp))
+}
+
+// elicit sends the request without body and token, to be told which token the
+// vault wants.
+func elicit(req *policy.Request) (*http.Response, error) {
+	bare := req.Clone(context.WithValue(req.Raw().Context(), elicitKey{}, true))
+	if err := bare.SetBody(nil, ""); err != nil {
+		return nil, err
+	}
+	return bare.Next()
+}
+
+type elicitKey struct{}
+
+func send(req *policy.Request, token string) (*http.Response, error) {
+	req.Raw().Header.Set("Authorization", "Bearer "+token)
+	defer req.Raw().Header.Del("Authorization")
+	return req.Next()
+}
+
+func (p *authPolicy) challenge(host string) (challenge, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ch, ok := p.challenges[host]
+	return ch, ok
+}
+
+func (p *authPolicy) learn(host string, resp *http.Response) (challenge, error) {
+	ch, err := readChallenge(host, resp.Header)
+	if err != nil {
+		return challenge{}, err
+	}
+	p.mu.Lock()
+	p.challenges[host] = ch
+	p.mu.Unlock()
+	return ch, nil
+}
+
+// vaultAuthCode is the code that a vault's 401 begins its message with.
+var vaultAuthCode = regexp.MustCompile(`\bAKV\d{5}\b`)
+
+// refused says that the vault has refused a token, which one, and what for.
+func (p *authPolicy) refused(host string, sent TokenRequest, resp *http.Response) *Error {
+	wants := "it does not say for which audience"
+	if ch, err := readChallenge(host, resp.Header); err == nil {
+		wants = "it wants one for " + ch.audience
+	}
+	code := ""
+	if body, err := runtime.Payload(resp); err == nil {
+		if code = string(vaultAuthCode.Find(body)); code != "" {
+			code = ", " + code
+		}
+	}
+	return &Error{
+		Reason: CredentialsRefused, Status: resp.StatusCode, RequestID: requestID(resp),
+		Text: fmt.Sprintf("%s refuses a fresh token (http 401%s): %s, the token was fetched for %s; check tenantId and cloud in azure.json",
+			host, code, wants, strings.TrimSuffix(sent.Scope, "/.default")),
+	}
+}
+
+// fail ends the call with a failure that no retry mends, and leaves it in the
+// trace, because the SDK forgets errors once the call's time is up.
+func (p *authPolicy) fail(ctx context.Context, e *Error) error {
+	if ctx.Err() == nil {
+		traceOf(ctx).fail(e)
+	}
+	return &finalError{e}
+}
+
+// A finalError keeps the SDK from retrying.
+type finalError struct{ err *Error }
+
+func (e *finalError) Error() string { return e.err.Error() }
+func (e *finalError) Unwrap() error { return e.err }
+func (*finalError) NonRetriable()   {}
+
+func drain(resp *http.Response) {
+	_, _ = runtime.Payload(resp)
+	_ = resp.Body.Close()
+}

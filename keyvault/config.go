@@ -1,0 +1,192 @@
+package keyvault
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+)
+
+// maxConfigSize bounds azure.json: real ones are below 4 KiB.
+const maxConfigSize = 1 << 20
+
+// An AzureConfig is what this package uses of an azure.json file. The file
+// belongs to the cloud provider, so it has many other fields, which are ignored.
+type AzureConfig struct {
+	// CloudName is the field "cloud" as written; see Cloud.
+	CloudName string
+	// TenantID is the directory of the service principal.
+	TenantID string
+	// ClientID and ClientSecret, or ClientCertPath with ClientCertPassword,
+	// are the service principal.
+	ClientID           string
+	ClientSecret       Secret
+	ClientCertPath     string
+	ClientCertPassword Secret
+	// UseManagedIdentity takes the machine's identity; UserAssignedIdentityID
+	// says which, by client ID or resource ID, and empty means the system's.
+	UseManagedIdentity     bool
+	UserAssignedIdentityID string
+	// UseWorkloadIdentity exchanges the pod's service account token.
+	UseWorkloadIdentity bool
+	// MSIDataPlanePath is the identity file of ARO's hosted control planes.
+	MSIDataPlanePath string
+
+	path  string
+	cloud Cloud
+}
+
+// A method is one of the ways to sign in.
+type method string
+
+const (
+	methodWorkload    method = "workload identity"
+	methodManaged     method = "managed identity"
+	methodSecret      method = "client secret"
+	methodCertificate method = "client certificate"
+	methodDataPlane   method = "MSI data-plane identity"
+)
+
+// ReadConfig reads azure.json, written as JSON or YAML. Field names are matched
+// without regard to case, because published examples disagree on it. All faults
+// are reported at once; none of the texts holds a value of the file.
+func ReadConfig(path string) (*AzureConfig, error) {
+	data, err := readFile(path, maxConfigSize)
+	if err != nil {
+		return nil, err
+	}
+	fields, err := parseFields(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	cfg := &AzureConfig{path: path}
+	if err := cfg.assign(fields); err != nil {
+		return nil, prefixEach(path, err)
+	}
+	if err := cfg.validate(); err != nil {
+		return nil, prefixEach(path, err)
+	}
+	return cfg, nil
+}
+
+// Cloud is the cloud that the file names, the public one if it names none.
+func (c *AzureConfig) Cloud() Cloud {
+	if c == nil || c.cloud.Name == "" {
+		return clouds[0].Cloud
+	}
+	return c.cloud
+}
+
+// Method names the way to sign in, for logs.
+func (c *AzureConfig) Method() string {
+	m, _ := c.method()
+	return string(m)
+}
+
+// guidForm is a client, object or tenant ID.
+var guidForm = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
+
+// validate checks what can be checked without the network.
+func (c *AzureConfig) validate() error {
+	var errs []error
+	cloud, err := ParseCloud(c.CloudName)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("cloud: %w", err))
+	}
+	c.cloud = cloud
+	if id := c.UserAssignedIdentityID; id != "" && !guidForm.MatchString(id) && !isResourceID(id) {
+		errs = append(errs, errors.New("userAssignedIdentityID: write a client ID (a GUID) or a resource ID (/subscriptions/.../userAssignedIdentities/<name>)"))
+	}
+	if _, err := c.method(); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// method chooses the way to sign in, in the order of the existing plugins.
+func (c *AzureConfig) method() (method, error) {
+	switch {
+	case c.UseWorkloadIdentity:
+		return methodWorkload, nil
+	case c.UseManagedIdentity:
+		return methodManaged, nil
+	case strings.EqualFold(c.ClientID, "msi"):
+		return "", errors.New(`aadClientId: "msi" is the placeholder of managed identity: set useManagedIdentityExtension to true`)
+	case c.ClientSecret != "":
+		return methodSecret, c.needPrincipal("aadClientSecret")
+	case c.ClientCertPath != "":
+		return methodCertificate, c.needPrincipal("aadClientCertPath")
+	case c.MSIDataPlanePath != "":
+		return methodDataPlane, nil
+	case c.UserAssignedIdentityID != "":
+		return "", errors.New("userAssignedIdentityID is set but useManagedIdentityExtension is not true")
+	case c.ClientID != "":
+		return "", errors.New("aadClientId is set, but neither aadClientSecret nor aadClientCertPath")
+	}
+	return "", errors.New("no credential: set useWorkloadIdentityExtension or useManagedIdentityExtension to true, or aadClientId with aadClientSecret or aadClientCertPath")
+}
+
+func (c *AzureConfig) needPrincipal(with string) error {
+	var errs []error
+	if c.ClientID == "" {
+		errs = append(errs, fmt.Errorf("aadClientId is missing; %s needs it", with))
+	}
+	if c.TenantID == "" {
+		errs = append(errs, fmt.Errorf("tenantId is missing; %s needs it", with))
+	}
+	return errors.Join(errs...)
+}
+
+func isResourceID(id string) bool {
+	return strings.HasPrefix(strings.ToLower(id), "/subscriptions/") &&
+		strings.Contains(strings.ToLower(id), "/userassignedidentities/")
+}
+
+// prefixEach puts the file's name before every line of a joined error, since
+// each is read on its own.
+func prefixEach(path string, err error) error {
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	var errs []error
+	for _, e := range joined.Unwrap() {
+		errs = append(errs, prefixEach(path, e))
+	}
+	return errors.Join(errs...)
+}
+
+// readFile reads a small file. A refusal names who was refused and by which
+// mode, since the user of an image and the owner of a node's file seldom meet.
+func readFile(path string, limit int64) ([]byte, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return nil, fmt.Errorf("%s: a directory on the way to it may not be entered by uid %d, gid %d: %w", path, os.Getuid(), os.Getgid(), os.ErrPermission)
+	case err != nil:
+		return nil, fmt.Errorf("reading %s: %w", path, withoutPath(err))
+	case !info.Mode().IsRegular():
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	case info.Size() > limit:
+		return nil, fmt.Errorf("%s has %d bytes: more than %d is not what this file is for", path, info.Size(), limit)
+	case info.Size() == 0:
+		return nil, fmt.Errorf("%s: empty file", path)
+	}
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("%s may not be read by uid %d, gid %d: its mode is %#o%s: %w", path, os.Getuid(), os.Getgid(), info.Mode().Perm(), ownerOf(info), os.ErrPermission)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", path, withoutPath(err))
+	}
+	return data, nil
+}
+
+// withoutPath drops the path that the os package repeats.
+func withoutPath(err error) error {
+	if pe, ok := errors.AsType[*os.PathError](err); ok {
+		return pe.Err
+	}
+	return err
+}

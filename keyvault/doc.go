@@ -1,0 +1,33 @@
+// Package keyvault encrypts and decrypts small secrets with keys in Azure Key
+// Vault and Managed HSM, and says in one closed vocabulary why that failed.
+//
+// Start from [ReadConfig] and [NewCredential] for the identity, [NewClient] for
+// single operations, and [NewPinned] for the keyring that a KMS plugin serves
+// from. A [Ref] names a key or a version; an [Error] says what was seen and
+// what to mend.
+//
+// # Budgets
+//
+// No call outlives its caller. An operation ends a little before its context's
+// deadline, so that the caller still hears the cause, and within 10 s when there
+// is none. At most one retry is made inside that time, by the SDK's own retry
+// policy. [Background] marks calls that nobody waits for.
+//
+// # Concurrency
+//
+// Everything here is safe for concurrent use. A Client has at most 64
+// interactive calls in flight; a Keyring merges identical Decrypts.
+//
+// # Failure
+//
+// Every error of a Client or Keyring is an *[Error]. A time-out keeps the last
+// real cause. After repeated faults, and after the first key-state or refusal
+// answer, a breaker repeats the last error from memory and asks the vault at
+// most once a second.
+//
+// # Secrets
+//
+// No error, log line or formatted value of this package holds a secret, a
+// token, a plaintext, a ciphertext or a response body. Plaintexts are returned
+// to the caller, who owns the only copy that this package kept.
+package keyvault

@@ -1,0 +1,95 @@
+package keyvault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
+)
+
+// signInCode is the number of a refusal by the directory.
+var signInCode = regexp.MustCompile(`\bAADSTS\d{4,8}\b`)
+
+// signInHints says what to mend, for the refusals that operators meet.
+// Source: the "Microsoft Entra authentication and authorization error codes" page.
+var signInHints = map[string]string{
+	"AADSTS7000215": "aadClientSecret is wrong (a secret's value is needed, not its ID)",
+	"AADSTS7000222": "aadClientSecret has expired: make a new one",
+	"AADSTS700016":  "aadClientId is not known in tenantId",
+	"AADSTS90002":   "tenantId does not exist in this cloud",
+	"AADSTS900021":  "tenantId is not a valid tenant",
+	"AADSTS7000112": "the application is disabled",
+	"AADSTS700027":  "the certificate is not registered with the application",
+	"AADSTS700024":  "the federated token or certificate is out of date: check this machine's clock and the token file",
+	"AADSTS70021":   "no federated credential of the application matches the token's issuer and subject",
+	"AADSTS700213":  "no federated credential of the application matches the token's issuer and subject",
+	"AADSTS700211":  "no federated credential of the application matches the token's issuer",
+}
+
+// failure puts a failed sign-in in words. What the endpoint says is cut to its
+// code: its message names the application and its callers.
+func (c *Credential) failure(ctx context.Context, err error) *Error {
+	e := &Error{Reason: CredentialsUnavailable, Err: err}
+	s := traceOf(ctx).snapshot()
+	host := s.host
+	if host == "" {
+		host = "the sign-in host"
+	}
+	if ctx.Err() != nil && (s.pending || s.status == 0 && s.err == nil) {
+		e.Cause = CauseTimeout
+		e.Text = fmt.Sprintf("%s: no token within %s%s", host, fetchTimeout, s.before())
+		return e
+	}
+	if s.err != nil {
+		text, cause := netCause(s.err)
+		e.Cause, e.Text = cause, fmt.Sprintf("signing in with a %s: %s: %s", c.method, host, text)
+		return e
+	}
+	e.Status = s.status
+	code := ""
+	var failed *azidentity.AuthenticationFailedError
+	if errors.As(err, &failed) && failed.RawResponse != nil {
+		e.Status = failed.RawResponse.StatusCode
+		if body, err := runtime.Payload(failed.RawResponse); err == nil {
+			code = string(signInCode.Find(body))
+		}
+	}
+	e.Code = code
+	detail := fmt.Sprintf("http %d", e.Status)
+	if code != "" {
+		detail += ", " + code
+	}
+	switch {
+	case e.Status == http.StatusBadRequest, e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden && code != "":
+		e.Reason = CredentialsRefused
+		e.Text = fmt.Sprintf("%s refuses the %s (%s): %s", host, c.method, detail, c.hint(code))
+	case e.Status >= 200 && e.Status < 300:
+		e.Text = fmt.Sprintf("%s: the answer to a sign-in with a %s is not a token (%s)", host, c.method, detail)
+	case e.Status != 0:
+		e.Cause = CauseServer
+		e.Text = fmt.Sprintf("%s gives no token for the %s (%s)", host, c.method, detail)
+	default:
+		e.Text = fmt.Sprintf("signing in with a %s was not possible", c.method)
+	}
+	return e
+}
+
+func (c *Credential) hint(code string) string {
+	if h := signInHints[code]; h != "" {
+		return h
+	}
+	switch c.method {
+	case methodManaged:
+		if c.cfg.UserAssignedIdentityID == "" {
+			return "this machine has no system-assigned identity, or several others: set userAssignedIdentityID in azure.json"
+		}
+		return "userAssignedIdentityID is not an identity of this machine"
+	case methodWorkload:
+		return "check the federated credential, AZURE_CLIENT_ID and AZURE_TENANT_ID"
+	}
+	return "check tenantId, aadClientId and the secret or certificate in azure.json"
+}

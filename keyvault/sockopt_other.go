@@ -1,0 +1,7 @@
+//go:build !linux
+
+package keyvault
+
+import "syscall"
+
+func setSocketOptions(string, string, syscall.RawConn) error { return nil }

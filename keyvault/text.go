@@ -1,0 +1,122 @@
+package keyvault
+
+import (
+	"fmt"
+	"strings"
+)
+
+// answerText puts an answer of the vault in words: what was seen, where, and
+// what to mend. Messages of the service are left out: they name callers,
+// subscriptions and addresses.
+func answerText(e *Error, a answer, contentType string) string {
+	if !a.shaped && e.Reason == Unknown {
+		return fmt.Sprintf("%s: unexpected response (%s)", e.Key.Host, httpText(e, contentType))
+	}
+	return fmt.Sprintf("%s: %s (%s)%s", where(e.Key), seen(e, a), httpText(e, ""), mend(e))
+}
+
+// where names the key as a person looks for it.
+func where(r Ref) string {
+	s := r.Host
+	if r.Name != "" {
+		s += ", key " + r.Name
+	}
+	if r.Version != "" {
+		s += ", version " + r.Version
+	}
+	return s
+}
+
+// httpText lists what the HTTP answer was.
+func httpText(e *Error, contentType string) string {
+	parts := []string{fmt.Sprintf("http %d", e.Status)}
+	if e.Code != "" {
+		code := e.Code
+		if e.InnerCode != "" {
+			code += "/" + e.InnerCode
+		}
+		parts = append(parts, code)
+	}
+	if contentType, _, _ = strings.Cut(contentType, ";"); contentType != "" {
+		parts = append(parts, clean(contentType, 40))
+	}
+	if e.RequestID != "" {
+		parts = append(parts, "request "+e.RequestID)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// seen says what an answer means.
+func seen(e *Error, a answer) string {
+	switch e.Reason {
+	case KeyDisabled:
+		return "the version is disabled"
+	case KeyDeleted:
+		return "the key is deleted, and can be recovered"
+	case KeyNotFound:
+		return "no such key or version"
+	case KeyExpired:
+		return "the version has expired, so it only decrypts"
+	case KeyNotYetValid:
+		return "the version is not yet valid, so it only decrypts"
+	case AccessDenied:
+		return "the identity may not " + string(e.Op) + " with it"
+	case NetworkDenied:
+		return "the vault's firewall or private link refuses this caller"
+	case OperationNotPermitted:
+		return "the key does not allow " + string(e.Op) + " with RSA-OAEP-256"
+	case CredentialsRefused:
+		return "the token is refused"
+	case Throttled:
+		return "too many requests"
+	case BadCiphertext:
+		return "the vault cannot open this ciphertext"
+	case Unreachable:
+		if e.Cause == CauseProxy {
+			return "a proxy or other device answers in the vault's place"
+		}
+		return "the service is in trouble"
+	}
+	if a.shaped {
+		return "the vault refuses for a reason that is not known here"
+	}
+	return "unexpected response"
+}
+
+// permission is the word of access policies and RBAC roles for an operation.
+func permission(op Op) string {
+	switch op {
+	case OpWrap:
+		return "wrapKey"
+	case OpUnwrap:
+		return "unwrapKey"
+	}
+	return string(op)
+}
+
+// mend says what a person can do, if anything.
+func mend(e *Error) string {
+	switch e.Reason {
+	case KeyDisabled:
+		return "; enable this version again (az keyvault key set-attributes --enabled true)"
+	case KeyDeleted:
+		return "; recover it (az keyvault key recover), do not purge it"
+	case KeyNotFound:
+		return "; check vault, key and version; if it was deleted, recover it and do not purge it"
+	case KeyExpired:
+		return "; move its expiry date or change to a new version"
+	case KeyNotYetValid:
+		return "; move its activation date or wait for it"
+	case AccessDenied:
+		return fmt.Sprintf("; grant it the key permission %q; a new grant takes minutes to work", permission(e.Op))
+	case NetworkDenied:
+		return "; allow this network or its private endpoint in the vault's networking settings"
+	case OperationNotPermitted:
+		return fmt.Sprintf("; it must be an RSA key with %q among its permitted operations", permission(e.Op))
+	case Throttled:
+		if e.RetryAfter > 0 {
+			return fmt.Sprintf("; the vault asks for a pause of %s", e.RetryAfter)
+		}
+	}
+	return ""
+}
