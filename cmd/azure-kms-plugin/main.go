@@ -1,0 +1,38 @@
+// Command azure-kms-plugin serves the Kubernetes KMS v2 API from a key in
+// Azure Key Vault or Managed HSM. It takes the place of Azure/kubernetes-kms
+// and of OpenShift's fork of it, with the same flags.
+//
+// # Exit status
+//
+//	0   served, and stopped when asked to; or the help or version was printed
+//	1   serving ended by a fault, or was cut short by a second signal
+//	2   (other commands) the key is lost or refused
+//	3   (other commands) cannot tell
+//	64  wrong use: a flag, azure.json, a port or the socket must be mended
+//
+// A vault that cannot be reached or says no never ends the process: a restart
+// cannot mend a vault.
+//
+// # Signals
+//
+// SIGTERM, SIGINT and SIGHUP let calls in flight end, for ten seconds at most,
+// and remove the socket. A second signal cuts them off. SIGPIPE is ignored, so
+// that a log reader that goes away does not take the plugin with it.
+package main
+
+import (
+	"context"
+	"os"
+)
+
+// Exit statuses, see the package documentation.
+const (
+	exitOK    = 0
+	exitFault = 1
+	exitUsage = 64
+)
+
+func main() {
+	stop := watchSignals()
+	os.Exit(run(context.Background(), stop, os.Args[1:], os.Stdout, os.Stderr))
+}

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+)
+
+// commands are what the program can do; the first is done without a name.
+var commands = []string{"serve", "version"}
+
+// run is the whole program but for the exit. It ends when ctx does or when
+// stop delivers; a second delivery ends it at once.
+func run(ctx context.Context, stop <-chan os.Signal, args []string, stdout, stderr io.Writer) int {
+	command := commands[0]
+	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
+		command, args = args[0], args[1:]
+	}
+	if command == "help" {
+		printUsage(stdout)
+		return exitOK
+	}
+	if !slices.Contains(commands, command) {
+		complain(stderr, []string{fmt.Sprintf("%q is not a command: use one of %s", cut(command), strings.Join(commands, ", "))})
+		return exitUsage
+	}
+	o, faults := parse(args)
+	switch {
+	case o.help:
+		printUsage(stdout)
+		return exitOK
+	case o.version:
+		fmt.Fprintln(stdout, versionLine(build()))
+		return exitOK
+	case command == "version":
+		if len(args) > 0 {
+			complain(stderr, []string{"version takes no arguments"})
+			return exitUsage
+		}
+		fmt.Fprintln(stdout, versionLine(build()))
+		return exitOK
+	}
+	return serve(ctx, stop, o, faults, stderr)
+}
+
+// complain writes faults for a person, one a line.
+func complain(w io.Writer, faults []string) {
+	for _, fault := range faults {
+		for line := range strings.Lines(fault) {
+			fmt.Fprintf(w, "azure-kms-plugin: %s\n", strings.TrimRight(line, "\n"))
+		}
+	}
+}
