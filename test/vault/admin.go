@@ -1,0 +1,9 @@
+package vault
+
+import "net/http"
+
+func (s *Server) adminHandler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /identity/token", s.serveIdentity)
+	return mux
+}
