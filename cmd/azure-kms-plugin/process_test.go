@@ -1,0 +1,483 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	kmsapi "k8s.io/kms/apis/v2"
+)
+
+// TestMain lets the tests run this binary as the program itself.
+func TestMain(m *testing.M) {
+	if os.Getenv("TEST_RUN_AS_PROGRAM") == "1" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// patience is how long a test waits for something that should be at once.
+const patience = 20 * time.Second
+
+const (
+	goodConfig = `{"tenantId":"11111111-2222-3333-4444-555555555555","aadClientId":"66666666-2222-3333-4444-555555555555","aadClientSecret":"SECRETCANARY"}`
+	// nowhere is a proxy that refuses connections.
+	nowhere = "http://127.0.0.1:1"
+)
+
+// A process is the program, run by a test.
+type process struct {
+	cmd    *exec.Cmd
+	dir    string
+	socket string
+	stderr *buffer
+	done   chan struct{}
+	err    error // of Wait, once done is closed
+}
+
+type buffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// shortDir is a directory whose path leaves room for a socket's name.
+func shortDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("", "akp")
+	require.NoError(t, err)
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+// prepare makes a command line that serves in dir, whose vault cannot be
+// reached. Later arguments replace earlier ones.
+func prepare(t *testing.T, dir string, env []string, args ...string) *process {
+	p := &process{dir: dir, socket: filepath.Join(dir, "k.sock"), stderr: &buffer{}, done: make(chan struct{})}
+	cfg := filepath.Join(dir, "azure.json")
+	if _, err := os.Stat(cfg); errors.Is(err, os.ErrNotExist) {
+		require.NoError(t, os.WriteFile(cfg, []byte(goodConfig), 0o600))
+	}
+	p.cmd = exec.Command(os.Args[0], append(append([]string{
+		"--config-file-path=" + cfg, "--listen-addr=unix://" + p.socket, "--healthz-port=0", "--metrics-addr=0",
+	}, goodKey...), args...)...)
+	p.cmd.Env = append(os.Environ(), "TEST_RUN_AS_PROGRAM=1", "HTTPS_PROXY="+nowhere, "HTTP_PROXY="+nowhere, "NO_PROXY=", "https_proxy=", "http_proxy=")
+	p.cmd.Env = append(p.cmd.Env, env...)
+	p.cmd.Stdout, p.cmd.Stderr = p.stderr, p.stderr
+	return p
+}
+
+func (p *process) start(t *testing.T) *process {
+	require.NoError(t, p.cmd.Start())
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.done)
+	}()
+	t.Cleanup(func() {
+		_ = p.cmd.Process.Kill()
+		<-p.done
+		if t.Failed() {
+			t.Logf("output of the program:\n%s", p.stderr)
+		}
+	})
+	return p
+}
+
+// serving waits until the socket accepts.
+func (p *process) serving(t *testing.T) *process {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		c, err := net.Dial("unix", p.socket)
+		if err != nil {
+			return false
+		}
+		c.Close()
+		return strings.Contains(p.stderr.String(), "key ID changed")
+	}, patience, time.Millisecond)
+	return p
+}
+
+// exit waits for the end and returns the exit status, -1 for a death by signal.
+func (p *process) exit(t *testing.T) int {
+	t.Helper()
+	select {
+	case <-p.done:
+	case <-time.After(patience):
+		require.FailNow(t, "still running", p.stderr.String())
+	}
+	return p.cmd.ProcessState.ExitCode()
+}
+
+func (p *process) client(t *testing.T) kmsapi.KeyManagementServiceClient {
+	conn, err := grpc.NewClient("passthrough:///localhost", grpc.WithTransportCredentials(insecure.NewCredentials()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			return (&net.Dialer{}).DialContext(ctx, "unix", p.socket)
+		}))
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return kmsapi.NewKeyManagementServiceClient(conn)
+}
+
+// status calls Status as kube-apiserver does.
+func (p *process) status(t *testing.T) (*kmsapi.StatusResponse, error) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	return p.client(t).Status(ctx, &kmsapi.StatusRequest{})
+}
+
+// silence is a proxy that accepts and never answers.
+func silence(t *testing.T) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { c.Close() })
+		}
+	}()
+	t.Cleanup(func() { ln.Close() })
+	return "http://" + ln.Addr().String()
+}
+
+func freePort(t *testing.T) string {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	return strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(body)
+}
+
+// D02: every end but SIGKILL takes the socket away, in time, with status 0.
+func TestStop(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		sig  os.Signal
+		env  []string
+	}{
+		{"SIGTERM", syscall.SIGTERM, nil},
+		{"SIGINT", syscall.SIGINT, nil},
+		{"SIGHUP", syscall.SIGHUP, nil},
+		{"while the first token hangs", syscall.SIGTERM, []string{"HTTPS_PROXY=" + silence(t)}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := prepare(t, shortDir(t), tc.env).start(t).serving(t)
+			begin := time.Now()
+			require.NoError(t, p.cmd.Process.Signal(tc.sig))
+			require.Equal(t, 0, p.exit(t))
+			require.Less(t, time.Since(begin), 2*time.Second)
+			require.NoFileExists(t, p.socket)
+			require.NotContains(t, p.stderr.String(), "panic")
+		})
+	}
+}
+
+// D02: a signal during the start, whenever it comes.
+func TestStop_DuringStart(t *testing.T) {
+	for _, delay := range []time.Duration{0, 2, 5, 10, 15, 20, 30, 50} {
+		p := prepare(t, shortDir(t), nil).start(t)
+		time.Sleep(delay * time.Millisecond) // the moment is the case
+		_ = p.cmd.Process.Signal(syscall.SIGTERM)
+		code := p.exit(t)
+		if code == -1 {
+			// Before the program's first line: nothing was made yet.
+			require.Empty(t, p.stderr.String())
+		} else {
+			require.Equal(t, 0, code)
+		}
+		require.NoFileExists(t, p.socket)
+		require.NotContains(t, p.stderr.String(), "panic")
+	}
+}
+
+// The first signal lets calls in flight go on, the second cuts them off.
+func TestStop_Twice(t *testing.T) {
+	p := prepare(t, shortDir(t), []string{"HTTPS_PROXY=" + silence(t)}).start(t).serving(t)
+	failed := make(chan error, 1)
+	client := p.client(t)
+	go func() {
+		_, err := client.Encrypt(context.Background(), &kmsapi.EncryptRequest{Plaintext: []byte("x"), Uid: "u"})
+		failed <- err
+	}()
+	metric := func() bool { return strings.Contains(p.stderr.String(), "stopping") }
+	// A first Status has been answered, so the server is up and the Encrypt is in it.
+	_, err := p.status(t)
+	require.Error(t, err)
+
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	require.Eventually(t, metric, patience, time.Millisecond)
+	select {
+	case <-p.done:
+		require.Fail(t, "the call in flight was not waited for")
+	case <-time.After(300 * time.Millisecond):
+	}
+	begin := time.Now()
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, 1, p.exit(t))
+	require.Less(t, time.Since(begin), 2500*time.Millisecond)
+	require.Error(t, <-failed)
+	require.NoFileExists(t, p.socket)
+}
+
+// S01: what a killed process left behind does not keep the next one away.
+func TestStaleSocket(t *testing.T) {
+	dir := shortDir(t)
+	p := prepare(t, dir, nil).start(t).serving(t)
+	require.NoError(t, p.cmd.Process.Kill())
+	p.exit(t)
+	require.FileExists(t, p.socket)
+	begin := time.Now()
+	q := prepare(t, dir, nil).start(t).serving(t)
+	require.Less(t, time.Since(begin), 2*time.Second)
+	require.Contains(t, q.stderr.String(), "stale")
+}
+
+// S02: a live socket is not stolen, and S06: nothing else is removed.
+func TestSocketTaken(t *testing.T) {
+	dir := shortDir(t)
+	a := prepare(t, dir, nil).start(t).serving(t)
+	b := prepare(t, dir, nil, "--key-version=ffffffffffffffffffffffffffffffff").start(t)
+	require.Equal(t, 64, b.exit(t))
+	require.Contains(t, b.stderr.String(), "--listen-addr: ")
+	require.Contains(t, b.stderr.String(), a.socket)
+	require.Equal(t, 1, strings.Count(b.stderr.String(), "\n"), "one line says it")
+	_, err := a.status(t)
+	require.ErrorContains(t, err, "Unreachable: ", "A still answers")
+
+	dir = shortDir(t)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "k.sock"), []byte("data"), 0o600))
+	c := prepare(t, dir, nil).start(t)
+	require.Equal(t, 64, c.exit(t))
+	data, err := os.ReadFile(c.socket)
+	require.NoError(t, err)
+	require.Equal(t, "data", string(data))
+}
+
+// Local faults are found before a running plugin's socket is touched: the file
+// of a stale one keeps its inode.
+func TestLocalFaultsTouchNothing(t *testing.T) {
+	taken, err := net.Listen("tcp", ":0")
+	require.NoError(t, err)
+	defer taken.Close()
+	port := strconv.Itoa(taken.Addr().(*net.TCPAddr).Port)
+	for _, tc := range []struct {
+		name   string
+		config string
+		args   []string
+		want   []string
+	}{
+		// H06 (a)
+		{"healthz port taken", goodConfig, []string{"--healthz-port=" + port}, []string{"--healthz-port: ", port, "address already in use"}},
+		{"metrics port taken", goodConfig, []string{"--metrics-addr=" + port}, []string{"--metrics-addr: ", port, "address already in use"}},
+		{"metrics address of another machine", goodConfig, []string{"--metrics-addr=192.0.2.1:9"}, []string{"--metrics-addr: "}},
+		{"flag", goodConfig, []string{"--v=x"}, []string{"--v: "}},
+		// C02 (a), C07
+		{"unescaped quote", `{"aadClientSecret":"PwX"CANARY9"}`, nil, []string{"--config-file-path: ", "azure.json"}},
+		{"empty file", "", nil, []string{"azure.json", "empty"}},
+		{"null", "null", nil, []string{"azure.json"}},
+		{"no credentials", `{"tenantId":"11111111-2222-3333-4444-555555555555"}`, nil, []string{"azure.json"}},
+		{"secret without ID", `{"tenantId":"11111111-2222-3333-4444-555555555555","aadClientSecret":"CANARY"}`, nil, []string{"azure.json", "aadClientId"}},
+		{"unknown cloud", `{"cloud":"Nope",` + goodConfig[1:], nil, []string{"azure.json", "cloud", "AzurePublicCloud"}},
+		{"placeholder", `{"aadClientId":"msi","aadClientSecret":"msi"}`, nil, []string{"azure.json", "msi"}},
+		{"CA file", goodConfig, []string{"--ca-file=/dev/null"}, []string{"--ca-file: "}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			dir := shortDir(t)
+			ln, err := net.Listen("unix", filepath.Join(dir, "k.sock"))
+			require.NoError(t, err)
+			ln.(*net.UnixListener).SetUnlinkOnClose(false)
+			require.NoError(t, ln.Close())
+			before, err := os.Stat(filepath.Join(dir, "k.sock"))
+			require.NoError(t, err)
+
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "azure.json"), []byte(tc.config), 0o600))
+			p := prepare(t, dir, nil, tc.args...).start(t)
+			require.Equal(t, 64, p.exit(t))
+			for _, want := range tc.want {
+				require.Contains(t, p.stderr.String(), want)
+			}
+			require.NotContains(t, p.stderr.String(), "CANARY")
+			for line := range strings.Lines(p.stderr.String()) {
+				require.True(t, strings.HasPrefix(line, "azure-kms-plugin: --"), line)
+			}
+			after, err := os.Stat(p.socket)
+			require.NoError(t, err)
+			require.True(t, os.SameFile(before, after))
+		})
+	}
+}
+
+// T01: a user who may not read the file is told who it is and what the mode is.
+func TestUnreadableConfig(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("needs root to become somebody else")
+	}
+	dir := shortDir(t)
+	require.NoError(t, os.Chmod(dir, 0o755))
+	// The test binary lies in a directory that only its owner may enter.
+	exe := filepath.Join(dir, "program")
+	data, err := os.ReadFile(os.Args[0])
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(exe, data, 0o755))
+	p := prepare(t, dir, nil)
+	p.cmd.Path, p.cmd.Dir = exe, dir
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65532, Gid: 65532}}
+	p.start(t)
+	require.Equal(t, 64, p.exit(t))
+	for _, want := range []string{"azure.json", "65532", "0600"} {
+		require.Contains(t, p.stderr.String(), want)
+	}
+}
+
+// S07 (a): the socket accepts and Status answers though the vault hangs, and
+// /livez, /healthz, /readyz and /metrics say what they should.
+func TestVaultAway(t *testing.T) {
+	health, metrics := freePort(t), freePort(t)
+	begin := time.Now()
+	p := prepare(t, shortDir(t), []string{"HTTPS_PROXY=" + silence(t)}, "--healthz-port="+health, "--metrics-addr=127.0.0.1:"+metrics, "--healthz-timeout=1s").start(t).serving(t)
+	require.Less(t, time.Since(begin), time.Second)
+	_, err := p.status(t)
+	require.ErrorContains(t, err, "Unavailable")
+	require.ErrorContains(t, err, "Unreachable: ")
+	for path, want := range map[string]int{"/livez": 200, "/healthz": 200, "/readyz": 503, "/nope": 404} {
+		code, body := get(t, "http://127.0.0.1:"+health+path)
+		require.Equal(t, want, code, body)
+	}
+	_, body := get(t, "http://127.0.0.1:"+metrics+"/metrics")
+	require.Contains(t, body, "azure_kms_status_ok 0\n")
+	require.Contains(t, body, `operation="status",reason="Unreachable"} 1`+"\n")
+	require.Contains(t, body, `operation="decrypt",reason="Success"} 0`+"\n")
+}
+
+// Slow clients do not keep kubelet out for longer than their time-out, and the
+// process does not grow with them.
+func TestConnectionCap(t *testing.T) {
+	health := freePort(t)
+	p := prepare(t, shortDir(t), nil, "--healthz-port="+health).start(t).serving(t)
+	var conns []net.Conn
+	for range 300 {
+		c, err := net.Dial("tcp", "127.0.0.1:"+health)
+		require.NoError(t, err)
+		defer c.Close()
+		conns = append(conns, c)
+	}
+	code, _ := get(t, "http://127.0.0.1:"+health+"/livez") // after 5 s, when the idle ones are let go
+	require.Equal(t, 200, code)
+	_, err := p.status(t)
+	require.Error(t, err, "the socket is served all along")
+	require.Len(t, conns, 300)
+}
+
+// A log reader that goes away does not take the plugin with it.
+func TestBrokenPipe(t *testing.T) {
+	p := prepare(t, shortDir(t), nil, "-v=10")
+	r, w, err := os.Pipe()
+	require.NoError(t, err)
+	p.cmd.Stderr = w
+	p.start(t)
+	w.Close()
+	line, err := bufio.NewReader(r).ReadString('\n')
+	require.NoError(t, err)
+	require.NotEmpty(t, line)
+	r.Close()
+	for range 3 {
+		_, err = p.status(t)
+		require.ErrorContains(t, err, "Unreachable: ")
+		_, err = p.client(t).Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: []byte("x"), Uid: "u"}) // logs
+		require.Error(t, err)
+	}
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, 0, p.exit(t))
+}
+
+// T03: the FIPS modes of the Go module and the older variable.
+func TestFIPS(t *testing.T) {
+	for _, env := range []string{"GODEBUG=fips140=on", "GODEBUG=fips140=only", "GOFIPS=1"} {
+		t.Run(env, func(t *testing.T) {
+			p := prepare(t, shortDir(t), []string{env}).start(t).serving(t)
+			_, err := p.status(t)
+			require.ErrorContains(t, err, "Unreachable: ")
+			require.NotContains(t, p.stderr.String(), "panic")
+		})
+	}
+}
+
+// C06: the old flag chooses the file, and says that it is old.
+func TestDeprecatedConfigFlag(t *testing.T) {
+	dir := shortDir(t)
+	old := filepath.Join(dir, "old.json")
+	require.NoError(t, os.WriteFile(old, []byte("{}"), 0o600))
+	var stderr bytes.Buffer
+	code := run(t.Context(), nil, append([]string{"--configFilePath=" + old, "--healthz-port=0", "--metrics-addr=0"}, goodKey...), io.Discard, &stderr)
+	require.Equal(t, 64, code)
+	require.Contains(t, stderr.String(), old, "not the default file")
+
+	p := prepare(t, dir, nil, "--configFilePath="+old, "--logtostderr").start(t).serving(t)
+	require.Contains(t, p.stderr.String(), "--configFilePath is deprecated and not used")
+	require.Contains(t, p.stderr.String(), "logging flags of klog are ignored: --logtostderr")
+}
+
+// L02, as far as it needs no vault: nothing that was given to the program in
+// confidence is in its output.
+func TestNoSecrets(t *testing.T) {
+	for _, format := range []string{"--log-format-json", "--log-format-json=false"} {
+		health, metrics := freePort(t), freePort(t)
+		p := prepare(t, shortDir(t), []string{
+			"AZURE_SDK_GO_LOGGING=all", "HTTPS_PROXY=http://u:PWCANARY@127.0.0.1:1", "HTTP_PROXY=http://u:PWCANARY@127.0.0.1:1",
+		}, "-v=10", format, "--healthz-port="+health, "--metrics-addr="+metrics).start(t).serving(t)
+		_, err := p.status(t)
+		require.ErrorContains(t, err, "Unreachable: ")
+		_, eerr := p.client(t).Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: []byte("PLAINCANARY"), Uid: "UIDCANARY"})
+		require.Error(t, eerr)
+		_, ready := get(t, "http://127.0.0.1:"+health+"/readyz?verbose")
+		_, series := get(t, "http://127.0.0.1:"+metrics+"/metrics")
+		require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+		require.Equal(t, 0, p.exit(t))
+		for _, text := range []string{p.stderr.String(), err.Error(), eerr.Error(), ready, series} {
+			for _, canary := range []string{"PWCANARY", "SECRETCANARY", "PLAINCANARY"} {
+				require.NotContains(t, text, canary)
+			}
+		}
+		require.Contains(t, p.stderr.String(), fmt.Sprintf("%s", "key ID changed"))
+	}
+}
