@@ -1,6 +1,7 @@
 package vault
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"sync"
@@ -195,4 +196,27 @@ func (n *counter) tokensIssued() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.tokens
+}
+
+// Detail is the count of one kind of call.
+type Detail struct {
+	Op      Op          `json:"op"`
+	Host    string      `json:"host"`
+	Key     string      `json:"key,omitempty"`
+	Version string      `json:"version,omitempty"`
+	Begun   int         `json:"begun"`
+	Status  map[int]int `json:"status"` // answered with
+}
+
+func (n *counter) detail() []Detail {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	list := make([]Detail, 0, len(n.tallies))
+	for k, t := range n.tallies {
+		list = append(list, Detail{k.op, k.host, k.key, k.version, t.begun, maps.Clone(t.status)})
+	}
+	slices.SortFunc(list, func(a, b Detail) int {
+		return cmp.Or(cmp.Compare(a.Host, b.Host), cmp.Compare(a.Key, b.Key), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Op, b.Op))
+	})
+	return list
 }

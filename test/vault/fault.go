@@ -18,67 +18,71 @@ type Fault struct {
 	// Op is the operation. Empty means every operation of Host, or of every
 	// vault where Host is empty too: faults of the token endpoints name one of
 	// their operations or hosts. A request without a token is OpChallenge.
-	Op Op
+	Op Op `json:"op,omitempty"`
 	// Host is a host name. A name without a dot means that vault or Managed HSM.
-	Host string
+	Host string `json:"host,omitempty"`
 	// Key and Version are as in the request line; a Version never matches a
 	// call that names none.
-	Key, Version string
+	Key     string `json:"key,omitempty"`
+	Version string `json:"version,omitempty"`
 	// Above lets calls pass while no more than this many are being served.
-	Above int
+	Above int `json:"above,omitempty"`
 	// Skip lets the first calls pass, Times ends the fault after so many;
 	// 0 means until it is removed.
-	Skip, Times int
+	Skip  int `json:"skip,omitempty"`
+	Times int `json:"times,omitempty"`
 
 	// Delay passes before anything is answered.
-	Delay time.Duration
+	Delay time.Duration `json:"delay,omitempty"`
 
 	// Status answers with an error (or anything else). The body is made of
 	// Code, InnerCode and Message, for which the service's own stand in, or it
 	// is Body as it is, or nothing (NoBody).
-	Status                   int
-	Code, InnerCode, Message string
-	Body                     string
-	NoBody                   bool
-	ContentType              string
+	Status      int    `json:"status,omitempty"`
+	Code        string `json:"code,omitempty"`
+	InnerCode   string `json:"innerCode,omitempty"`
+	Message     string `json:"message,omitempty"`
+	Body        string `json:"body,omitempty"`
+	NoBody      bool   `json:"noBody,omitempty"`
+	ContentType string `json:"contentType,omitempty"`
 	// RetryAfter is sent as Retry-After, or as retry-after-ms unless it is in
 	// whole seconds.
-	RetryAfter time.Duration
+	RetryAfter time.Duration `json:"retryAfter,omitempty"`
 	// Redirect is the Location of a 307, or of Status.
-	Redirect string
+	Redirect string `json:"redirect,omitempty"`
 
 	// Header is set on the answer, whoever makes it; an empty value removes a header.
-	Header map[string]string
+	Header map[string]string `json:"header,omitempty"`
 	// SlowBody sends the body byte by byte with this pause, headers at once.
-	SlowBody time.Duration
+	SlowBody time.Duration `json:"slowBody,omitempty"`
 	// BodySize fills the body up with spaces. Cut ends the connection after
 	// half of the body.
-	BodySize int64
-	Cut      bool
+	BodySize int64 `json:"bodySize,omitempty"`
+	Cut      bool  `json:"cut,omitempty"`
 
 	// Hang never answers; it ends when the client leaves.
-	Hang bool
+	Hang bool `json:"hang,omitempty"`
 	// Reset answers with a TCP reset.
-	Reset bool
+	Reset bool `json:"reset,omitempty"`
 
 	// The rest concerns connections, so that only Host may choose, and it
 	// lasts until removed. Open connections of the host end when they fall
 	// idle (TLS, DNS), at once (Refuse), or stand still (Drop).
 
 	// TLS fails the handshake.
-	TLS TLSFault
+	TLS TLSFault `json:"tls,omitempty"`
 	// Refuse refuses connections. Without Host it closes the listeners of the
 	// service and of the proxy, so that the kernel refuses. For one host the
 	// transport and the proxy (502) say it, and the listener resets whoever
 	// asks for that name.
-	Refuse bool
+	Refuse bool `json:"refuse,omitempty"`
 	// Drop swallows everything. Without Host the listeners no longer answer a
 	// SYN. For one host the transport dials an address that does not, and the
 	// proxy never answers its CONNECT.
-	Drop bool
+	Drop bool `json:"drop,omitempty"`
 	// DNS fails to resolve the name: in the transport by a net.DNSError, at
 	// the proxy by 502 (504 for DNSTimeout).
-	DNS DNSFault
+	DNS DNSFault `json:"dns,omitempty"`
 }
 
 // A TLSFault is a way to fail a handshake. The list is closed.
@@ -156,7 +160,7 @@ func (f Fault) Validate() error {
 		if f.answers() || f.Op != "" || f.Key != "" || f.Version != "" || f.Times != 0 || f.Skip != 0 || f.Above != 0 {
 			bad("a fault of connections is chosen by Host alone and lasts until it is removed")
 		}
-	} else if !f.answers() && f.Delay == 0 && f.SlowBody == 0 && f.BodySize == 0 && !f.Cut && len(f.Header) == 0 {
+	} else if !f.answers() && f.Delay == 0 && f.SlowBody == 0 && f.BodySize == 0 && !f.Cut && f.RetryAfter == 0 && len(f.Header) == 0 {
 		bad("the fault does nothing")
 	}
 	return errors.Join(faults...)

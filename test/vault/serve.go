@@ -50,10 +50,12 @@ func (v *Vault) serve(w http.ResponseWriter, r *http.Request) {
 			if tok != nil {
 				caller = tok.caller()
 			}
-			if f.Key == "" {
-				f.Key = strings.Trim(c.Key+"/"+c.Version, "/")
+			f.Key = strings.Trim(c.Key+"/"+c.Version, "/")
+			e := standIn(f, c.Op, caller)
+			if f.Code == "" || f.InnerCode == "" {
+				e = e.on(v.hsm)
 			}
-			return standIn(f, c.Op, caller).body()
+			return e.body()
 		})
 		return v.dress(out)
 	})
