@@ -12,6 +12,8 @@ import (
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
+	"google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/keepalive"
 )
 
@@ -78,6 +80,7 @@ func New(cfg Config) (*Server, error) {
 		grpc.Creds(creds),
 		grpc.StatsHandler(s.conns),
 		grpc.ChainUnaryInterceptor(s.measure, s.recovered),
+		grpc.ForceServerCodecV2(codec{encoding.GetCodecV2(proto.Name)}),
 		grpc.UnknownServiceHandler(s.stray),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxHeaderListSize(maxHeaders),

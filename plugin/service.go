@@ -6,9 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
 
 	"azure-kms-plugin/keyvault"
@@ -99,33 +96,4 @@ func (s *service) Decrypt(ctx context.Context, req *kmsapi.DecryptRequest) (*kms
 		return nil, err
 	}
 	return &kmsapi.DecryptResponse{Plaintext: seed}, nil
-}
-
-// desc is the service's description, but for requests that cannot be decoded:
-// gRPC would call those Internal and tell no interceptor, yet they are the
-// caller's fault like any other bad input.
-func desc() *grpc.ServiceDesc {
-	d := kmsapi.KeyManagementService_ServiceDesc
-	d.Methods = slices.Clone(d.Methods)
-	for i, m := range d.Methods {
-		d.Methods[i].Handler = func(srv any, ctx context.Context, dec func(any) error, intercept grpc.UnaryServerInterceptor) (any, error) {
-			var bad error
-			decode := func(req any) error {
-				if bad = dec(req); status.Code(bad) == codes.Internal {
-					return nil // let the interceptors see the call
-				}
-				return bad
-			}
-			guarded := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
-				if bad != nil {
-					next = func(context.Context, any) (any, error) {
-						return nil, badRequest(keyvault.Op(opOf(info.FullMethod)), "the request is not a KMS v2 message")
-					}
-				}
-				return intercept(ctx, req, info, next)
-			}
-			return m.Handler(srv, ctx, decode, guarded)
-		}
-	}
-	return &d
 }
