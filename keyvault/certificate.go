@@ -81,7 +81,7 @@ func parseKey(block *pem.Block) (crypto.PrivateKey, error) {
 func parsePKCS12(data []byte, password Secret) (crypto.PrivateKey, []*x509.Certificate, error) {
 	key, cert, rest, err := pkcs12.DecodeChain(data, password.Reveal())
 	switch {
-	case errors.Is(err, pkcs12.ErrIncorrectPassword) && password == "":
+	case errors.Is(err, pkcs12.ErrIncorrectPassword) && password.IsZero():
 		return nil, nil, errors.New("the PKCS#12 file has a password: set aadClientCertPassword")
 	case errors.Is(err, pkcs12.ErrIncorrectPassword):
 		return nil, nil, errors.New("aadClientCertPassword is not the password of this PKCS#12 file")

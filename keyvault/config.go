@@ -113,7 +113,7 @@ func (c *AzureConfig) method() (method, error) {
 		return methodManaged, nil
 	case strings.EqualFold(c.ClientID, "msi"):
 		return "", errors.New(`aadClientId: "msi" is the placeholder of managed identity: set useManagedIdentityExtension to true`)
-	case c.ClientSecret != "":
+	case !c.ClientSecret.IsZero():
 		return methodSecret, c.needPrincipal("aadClientSecret")
 	case c.ClientCertPath != "":
 		return methodCertificate, c.needPrincipal("aadClientCertPath")

@@ -39,7 +39,7 @@ type WorkloadIdentity struct {
 // certificate or federated token that is on disk at that time: the cache is the
 // client's, which knows when a vault has refused a token.
 type Credential struct {
-	cfg       AzureConfig
+	cfg       *AzureConfig
 	opts      CredentialOptions
 	method    method
 	tenant    string
@@ -52,7 +52,7 @@ func NewCredential(cfg *AzureConfig, opts CredentialOptions) (*Credential, error
 	if err != nil {
 		return nil, prefixEach(cfg.path, err)
 	}
-	c := &Credential{cfg: *cfg, opts: opts, method: m, tenant: cfg.TenantID}
+	c := &Credential{cfg: cfg, opts: opts, method: m, tenant: cfg.TenantID}
 	switch m {
 	case methodWorkload:
 		if c.opts.WorkloadIdentity.ClientID == "" {

@@ -144,7 +144,7 @@ func (c *AzureConfig) assign(fields []field) error {
 		case *string:
 			*t = strings.TrimSpace(f.value)
 		case *Secret:
-			*t = Secret(f.value)
+			*t = NewSecret(f.value)
 		case *bool:
 			switch strings.ToLower(strings.TrimSpace(f.value)) {
 			case "true":

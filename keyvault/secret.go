@@ -7,15 +7,28 @@ import (
 
 const redacted = "REDACTED"
 
-// A Secret is a string that no formatting verb, JSON or text encoder prints.
-type Secret string
+// A Secret is a string that no formatting verb, JSON or text encoder prints. It
+// is kept behind a pointer, because fmt calls no method on a value that it
+// finds in an unexported field.
+type Secret struct{ s *string }
+
+// NewSecret hides s.
+func NewSecret(s string) Secret { return Secret{&s} }
 
 // Reveal returns the secret itself. Calls of it are the places to audit.
-func (s Secret) Reveal() string { return string(s) }
+func (s Secret) Reveal() string {
+	if s.s == nil {
+		return ""
+	}
+	return *s.s
+}
+
+// IsZero reports whether there is no secret.
+func (s Secret) IsZero() bool { return s.s == nil || *s.s == "" }
 
 // String tells only whether there is a secret.
 func (s Secret) String() string {
-	if s == "" {
+	if s.IsZero() {
 		return ""
 	}
 	return redacted

@@ -1,0 +1,169 @@
+package keyvault_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"azure-kms-plugin/keyvault"
+
+	"github.com/stretchr/testify/require"
+)
+
+func writeFile(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "azure.json")
+	require.NoError(t, os.WriteFile(path, []byte(content), 0o600))
+	return path
+}
+
+func TestReadConfig_AsHyperShiftWritesIt(t *testing.T) {
+	cfg, err := keyvault.ReadConfig(writeFile(t, `{
+  "cloud": "AzurePublicCloud", "tenantId": "11111111-2222-3333-4444-555555555555",
+  "useManagedIdentityExtension": false, "useWorkloadIdentityExtension": true,
+  "subscriptionId": "s", "resourceGroup": "r", "location": "westeurope", "cloudProviderBackoffRetries": 6,
+  "cloudProviderBackoff": true, "loadBalancerSku": "standard", "nested": {"aadClientId": "ignored"}, "list": [1, 2]
+}`))
+	require.NoError(t, err)
+	require.Equal(t, "workload identity", cfg.Method())
+	require.True(t, cfg.UseWorkloadIdentity)
+	require.False(t, cfg.UseManagedIdentity)
+	require.Equal(t, "AzurePublicCloud", cfg.Cloud().Name)
+}
+
+func TestReadConfig_YAMLAndSpellings(t *testing.T) {
+	for _, text := range []string{
+		"tenantid: t\naadClientID: c\nAADCLIENTSECRET: '12345'\n",
+		"tenantId: t\naadClientId: c\naadClientSecret: 12345\nother: [1]\n",
+		"{tenantId: t, aadClientId: c, aadClientSecret: \"12345\"}",
+		"\xef\xbb\xbf{\"tenantId\":\"t\",\"aadClientId\":\"c\",\"aadClientSecret\":\"12345\"}\r\n",
+		"{\n\t\"tenantId\":\"t\",\n\t\"aadClientId\":\"c\",\n\t\"aadClientSecret\":12345\n}",
+	} {
+		cfg, err := keyvault.ReadConfig(writeFile(t, text))
+		require.NoError(t, err, text)
+		require.Equal(t, "client secret", cfg.Method())
+		require.Equal(t, "c", cfg.ClientID)
+		require.Equal(t, "12345", cfg.ClientSecret.Reveal())
+	}
+}
+
+func TestReadConfig_SecretIsTakenAsWritten(t *testing.T) {
+	cfg, err := keyvault.ReadConfig(writeFile(t, `{"tenantId":"t","aadClientId":"c","aadClientSecret":"a\"b\\c+d&e=f%20 ~\ud83d\ude00"}`))
+	require.NoError(t, err)
+	require.Equal(t, `a"b\c+d&e=f%20 ~😀`, cfg.ClientSecret.Reveal())
+}
+
+func TestReadConfig_Faults(t *testing.T) {
+	const principal = `"tenantId":"t","aadClientId":"c",`
+	for name, tt := range map[string]struct {
+		text string
+		want []string
+	}{
+		"empty":              {"", []string{"empty file"}},
+		"white space":        {" \n", []string{"empty file"}},
+		"null":               {"null", []string{"no credential"}},
+		"no fields":          {"{}", []string{"no credential"}},
+		"a list":             {"[]", []string{"line 1: not an object"}},
+		"only tenant":        {`{"tenantId":"t"}`, []string{"no credential"}},
+		"secret alone":       {`{"aadClientSecret":"CANARY"}`, []string{"aadClientId is missing", "tenantId is missing"}},
+		"certificate alone":  {`{"aadClientCertPath":"/x"}`, []string{"aadClientId is missing", "tenantId is missing"}},
+		"id alone":           {`{` + principal + `"cloud":""}`, []string{"neither aadClientSecret nor aadClientCertPath"}},
+		"bool as text":       {`{"useManagedIdentityExtension":"CANARY"}`, []string{"line 1: useManagedIdentityExtension must be true or false"}},
+		"number as bool":     {"\n\nuseManagedIdentityExtension: 7", []string{"line 3: useManagedIdentityExtension must be true or false"}},
+		"object as text":     {`{"aadClientSecret":{"a":"CANARY"}}`, []string{"aadClientSecret must be a single value"}},
+		"twice":              {"{\"aadClientID\":\"a\",\n\"aadClientId\":\"b\"}", []string{"line 2: aadClientId is given twice, first on line 1"}},
+		"placeholder":        {`{"userAssignedIdentityID":"","aadClientId":"msi","aadClientSecret":"msi"}`, []string{"placeholder", "useManagedIdentityExtension"}},
+		"unescaped quote":    {"{\n \"aadClientSecret\":\"PwX\"re9\"}", []string{"line 2, column 25: not valid JSON"}},
+		"broken yaml":        {"a: 1\nb: *CANARY\n", []string{"neither valid JSON nor valid YAML"}},
+		"broken yaml, line":  {"a: 1\n b: [CANARY\n", []string{"line", "neither valid JSON nor valid YAML"}},
+		"cloud":              {`{` + principal + `"aadClientSecret":"s","cloud":"Nope"}`, []string{`"Nope"`, "AzurePublicCloud, AzureUSGovernmentCloud, AzureChinaCloud"}},
+		"identity, bad":      {`{"useManagedIdentityExtension":true,"userAssignedIdentityId":"my-identity"}`, []string{"userAssignedIdentityID: write a client ID"}},
+		"identity, unused":   {`{"userAssignedIdentityId":"11111111-2222-3333-4444-555555555555"}`, []string{"useManagedIdentityExtension is not true"}},
+		"two faults at once": {`{"useManagedIdentityExtension":"x","useWorkloadIdentityExtension":"y"}`, []string{"useManagedIdentityExtension must", "useWorkloadIdentityExtension must"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := writeFile(t, tt.text)
+			_, err := keyvault.ReadConfig(path)
+			require.Error(t, err)
+			for line := range strings.Lines(err.Error()) {
+				require.True(t, strings.HasPrefix(line, path+": "), line)
+			}
+			for _, want := range tt.want {
+				require.Contains(t, err.Error(), want)
+			}
+			for _, secret := range []string{"CANARY", "PwX", "re9"} {
+				require.NotContains(t, err.Error(), secret)
+			}
+		})
+	}
+}
+
+func TestReadConfig_Identities(t *testing.T) {
+	for _, id := range []string{"", "11111111-2222-3333-4444-555555555555", "/subscriptions/s/resourcegroups/r/providers/Microsoft.ManagedIdentity/userAssignedIdentities/x"} {
+		for _, field := range []string{"userAssignedIdentityID", "userAssignedIdentityId"} {
+			cfg, err := keyvault.ReadConfig(writeFile(t, fmt.Sprintf(`{"useManagedIdentityExtension":"True","aadClientId":"msi","aadClientSecret":"msi",%q:%q}`, field, id)))
+			require.NoError(t, err)
+			require.Equal(t, "managed identity", cfg.Method())
+			require.Equal(t, id, cfg.UserAssignedIdentityID)
+		}
+	}
+}
+
+func TestReadConfig_OrderOfMethods(t *testing.T) {
+	fields := []string{`"useWorkloadIdentityExtension":true`, `"useManagedIdentityExtension":true`, `"aadClientSecret":"s"`, `"aadClientCertPath":"/x"`, `"aadMSIDataPlaneIdentityPath":"/y"`}
+	for i, want := range []string{"workload identity", "managed identity", "client secret", "client certificate", "MSI data-plane identity"} {
+		cfg, err := keyvault.ReadConfig(writeFile(t, `{"tenantId":"t","aadClientId":"c",`+strings.Join(fields[i:], ",")+`}`))
+		require.NoError(t, err)
+		require.Equal(t, want, cfg.Method())
+	}
+}
+
+func TestReadConfig_Unreadable(t *testing.T) {
+	_, err := keyvault.ReadConfig("/no/such/azure.json")
+	require.ErrorIs(t, err, os.ErrNotExist)
+	require.Equal(t, "reading /no/such/azure.json: no such file or directory", err.Error())
+
+	_, err = keyvault.ReadConfig(t.TempDir())
+	require.ErrorContains(t, err, "is not a regular file")
+
+	path := writeFile(t, strings.Repeat(" ", 2<<20))
+	_, err = keyvault.ReadConfig(path)
+	require.ErrorContains(t, err, "2097152 bytes")
+}
+
+func TestAzureConfig_HidesItsSecrets(t *testing.T) {
+	cfg, err := keyvault.ReadConfig(writeFile(t, `{"tenantId":"t","aadClientId":"c","aadClientSecret":"SECRETCANARY","aadClientCertPassword":"SECRETCANARY"}`))
+	require.NoError(t, err)
+	cred, err := keyvault.NewCredential(cfg, keyvault.CredentialOptions{})
+	require.NoError(t, err)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
+		for _, v := range []any{cfg, *cfg, cfg.ClientSecret, &cfg.ClientSecret, cred, *cred} {
+			text := fmt.Sprintf(verb, v)
+			require.NotContains(t, text, "CANARY", verb)
+			require.NotContains(t, strings.ToLower(text), fmt.Sprintf("%x", "CANARY"), verb)
+		}
+	}
+	text, err := cfg.ClientSecret.MarshalText()
+	require.NoError(t, err)
+	require.Equal(t, "REDACTED", string(text))
+	require.Contains(t, fmt.Sprintf("%+v", cfg), "REDACTED")
+}
+
+func TestParseCloud(t *testing.T) {
+	for name, suffix := range map[string]string{
+		"": "vault.azure.net", "AzurePublicCloud": "vault.azure.net", "AZUREPUBLICCLOUD": "vault.azure.net", "AzureCloud": "vault.azure.net",
+		"AzureUSGovernmentCloud": "vault.usgovcloudapi.net", "AzureUSGovernment": "vault.usgovcloudapi.net",
+		"AzureChinaCloud": "vault.azure.cn",
+	} {
+		c, err := keyvault.ParseCloud(name)
+		require.NoError(t, err)
+		require.Equal(t, "KvLab."+suffix, c.VaultHost("KvLab", false))
+		require.Equal(t, "m."+strings.Replace(suffix, "vault", "managedhsm", 1), c.VaultHost("m", true))
+		require.True(t, strings.HasPrefix(c.Authority, "https://login."))
+	}
+	gov, err := keyvault.ParseCloud("azureusgovernment")
+	require.NoError(t, err)
+	require.Equal(t, "https://login.microsoftonline.us/", gov.Authority)
+}
