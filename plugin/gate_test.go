@@ -1,0 +1,70 @@
+package plugin_test
+
+import (
+	"net"
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"azure-kms-plugin/plugin"
+)
+
+func descriptors(t *testing.T) int {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Skip("no /proc")
+	}
+	return len(entries)
+}
+
+// X01: connections that are dropped half-way leave nothing behind.
+func TestGate_DroppedHalfWay(t *testing.T) {
+	r := serve(t)
+	c := r.dial(t)
+	c.status(t)
+	fds, base := descriptors(t), runtime.NumGoroutine()
+	for i := range 2000 {
+		conn, err := net.Dial("unix", r.path)
+		require.NoError(t, err)
+		switch i % 3 {
+		case 0:
+			conn.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
+		case 1:
+			conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")[:i%24])
+		}
+		conn.Close()
+	}
+	require.Eventually(t, func() bool { return descriptors(t) <= fds }, 10*time.Second, 10*time.Millisecond)
+	backTo(t, base)
+	require.Len(t, r.Connections(), 1)
+	c.status(t)
+}
+
+// Connections that say nothing are bounded, the oldest give way, and callers
+// get in at once all the while.
+func TestGate_Silent(t *testing.T) {
+	r := serve(t)
+	fds := descriptors(t)
+	var silent []net.Conn
+	for range 4 * plugin.MaxPending {
+		conn, err := net.Dial("unix", r.path)
+		require.NoError(t, err)
+		defer conn.Close()
+		silent = append(silent, conn)
+	}
+	start := time.Now()
+	r.dial(t).status(t)
+	require.Less(t, time.Since(start), 5*time.Second, "served behind the handshake time-out")
+	// Both ends are in this process: the clients' descriptors stay.
+	require.LessOrEqual(t, descriptors(t), fds+len(silent)+plugin.MaxPending+4)
+	silent[0].SetReadDeadline(time.Now().Add(5 * time.Second))
+	for {
+		if _, err := silent[0].Read(make([]byte, 64)); err != nil {
+			require.False(t, os.IsTimeout(err), "the oldest was not closed")
+			break
+		}
+	}
+}
