@@ -38,7 +38,7 @@ func (s *Server) serveIdentity(w http.ResponseWriter, r *http.Request) {
 }
 
 func imdsFault(f Fault) *reply {
-	return faultReply(f, func() []byte {
+	return faultReply(f, func(f Fault) []byte {
 		name, text := f.Code, f.Message
 		if name == "" {
 			name = "temporarily_unavailable"

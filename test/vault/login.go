@@ -58,7 +58,7 @@ func (s *Server) serveLogin(w http.ResponseWriter, r *http.Request, host string)
 		out.header.Set("Cache-Control", "no-store, no-cache")
 		return out
 	}, func(f Fault) *reply {
-		return faultReply(f, func() []byte { return loginFault(f, s.now()) })
+		return faultReply(f, func(f Fault) []byte { return loginFault(f, s.now()) })
 	})
 }
 

@@ -80,7 +80,7 @@ func (s *Server) exchange(w http.ResponseWriter, r *http.Request, c *call, answe
 
 // faultReply is what a fault answers, with an error body made by body if it
 // names none.
-func faultReply(f Fault, body func() []byte) *reply {
+func faultReply(f Fault, body func(Fault) []byte) *reply {
 	status := f.Status
 	switch {
 	case status == 0 && f.Redirect != "":
@@ -102,7 +102,7 @@ func faultReply(f Fault, body func() []byte) *reply {
 		b = []byte(f.Body)
 	case f.Redirect != "":
 	default:
-		b = body()
+		b = body(f)
 	}
 	out := bodyReply(status, contentType, b)
 	if f.Redirect != "" {

@@ -42,7 +42,7 @@ func (v *Vault) serve(w http.ResponseWriter, r *http.Request) {
 		}
 		return v.reply(status, body)
 	}, func(f Fault) *reply {
-		out := faultReply(f, func() []byte {
+		out := faultReply(f, func(f Fault) []byte {
 			if f.Status < 300 {
 				return []byte("{}")
 			}
