@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -239,13 +238,12 @@ func TestStop_Twice(t *testing.T) {
 		_, err := client.Encrypt(context.Background(), &kmsapi.EncryptRequest{Plaintext: []byte("x"), Uid: "u"})
 		failed <- err
 	}()
-	metric := func() bool { return strings.Contains(p.stderr.String(), "stopping") }
 	// A first Status has been answered, so the server is up and the Encrypt is in it.
 	_, err := p.status(t)
 	require.Error(t, err)
 
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
-	require.Eventually(t, metric, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(p.stderr.String(), "stopping") }, patience, time.Millisecond)
 	select {
 	case <-p.done:
 		require.Fail(t, "the call in flight was not waited for")
@@ -478,6 +476,6 @@ func TestNoSecrets(t *testing.T) {
 				require.NotContains(t, text, canary)
 			}
 		}
-		require.Contains(t, p.stderr.String(), fmt.Sprintf("%s", "key ID changed"))
+		require.Contains(t, p.stderr.String(), "key ID changed")
 	}
 }
