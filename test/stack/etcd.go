@@ -3,8 +3,10 @@ package stack
 import (
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"path/filepath"
+	"strings"
 	"time"
 )
 
@@ -61,7 +63,7 @@ func (e *Etcd) Start(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, 30*time.Second, fmt.Errorf("not serving after 30 s"))
 	defer cancel()
 	if err := p.WaitReady(ctx, func(ctx context.Context) error {
-		return get(ctx, http.DefaultClient, e.URL+"/health", "")
+		return get(ctx, e.URL+"/health")
 	}); err != nil {
 		p.Kill()
 		return err
@@ -69,24 +71,31 @@ func (e *Etcd) Start(ctx context.Context) error {
 	return nil
 }
 
-// get asks for a page and is content with status 200 only.
-func get(ctx context.Context, c *http.Client, url, token string) error {
+// get is content with a page that answers with status 200.
+func get(ctx context.Context, url string) error {
+	_, err := fetch(ctx, url)
+	return err
+}
+
+// fetch returns a page that answers with status 200.
+func fetch(ctx context.Context, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return err
+		return "", err
 	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	resp, err := c.Do(req)
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s answers %s", url, resp.Status)
+	page, err := io.ReadAll(io.LimitReader(resp.Body, 4<<20))
+	if err != nil {
+		return "", fmt.Errorf("reading %s: %w", url, err)
 	}
-	return nil
+	if resp.StatusCode != http.StatusOK {
+		return "", fmt.Errorf("%s answers %s: %s", url, resp.Status, strings.TrimSpace(string(page[:min(len(page), 300)])))
+	}
+	return string(page), nil
 }

@@ -2,11 +2,14 @@ package stack
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -136,6 +139,37 @@ func (p *Plugin) WaitUsable(ctx context.Context) error {
 			return err
 		}
 		c.Close()
-		return get(ctx, http.DefaultClient, p.ReadyzURL, "")
+		return get(ctx, p.ReadyzURL)
 	})
+}
+
+// KeyID is the ID under which a key version must appear in etcd: the rule of
+// the existing plugins, written down here once more so that the product's own
+// code is held against it.
+func KeyID(vault, key, version string) string {
+	sum := sha256.Sum256([]byte("https://" + vault + ".vault.azure.net/keys/" + key + "/" + version))
+	return hex.EncodeToString(sum[:])
+}
+
+// Requests is how many KMS requests of one operation ("status", "encrypt",
+// "decrypt") the plugin says it has served since it started.
+func (p *Plugin) Requests(ctx context.Context, op string) (int, error) {
+	page, err := fetch(ctx, p.MetricsURL)
+	if err != nil {
+		return 0, err
+	}
+	total := 0
+	label := `"` + op + `"`
+	for line := range strings.Lines(page) {
+		series, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
+		if !strings.HasPrefix(series, "azure_kms_requests_total{") || !strings.Contains(series, label) {
+			continue
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			return 0, fmt.Errorf("reading %s: %w", p.MetricsURL, err)
+		}
+		total += int(n)
+	}
+	return total, nil
 }

@@ -1,0 +1,149 @@
+package e2e_test
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"azure-kms-plugin/test/stack"
+)
+
+// TestHyperShift runs the plugin with exactly HyperShift's arguments under a
+// kube-apiserver with exactly HyperShift's provider entry.
+func TestHyperShift(t *testing.T) {
+	live(t, 35*time.Second, 3)
+}
+
+// TestDefaultTimeout runs the same with kube-apiserver's own default timeout,
+// which leaves the plugin a tenth of the time.
+func TestDefaultTimeout(t *testing.T) {
+	live(t, 3*time.Second, 1)
+}
+
+// live encrypts, loses its plugin under load kills times, restarts
+// kube-apiserver, and reads everything back.
+func live(t *testing.T, timeout time.Duration, kills int) {
+	c := newCluster(t, timeout)
+
+	objects := c.createAll(200, 100)
+	stored := c.inEtcd()
+	for _, o := range objects {
+		require.Contains(t, stored, etcdKey(o))
+	}
+	report.row(t.Name(), "encrypted in etcd, by prefix, key ID and annotations", fmt.Sprint(len(stored)), "0", "")
+
+	load := c.startLoad(20, 50, objects)
+	load.await(t, 100)
+	for range kills {
+		c.killPlugin(load)
+	}
+	c.stopPlugin(load)
+	objects = load.end()
+	load.writes.report(t.Name(), fmt.Sprintf("writes while the plugin was killed %d times and stopped once", kills))
+	load.reads.report(t.Name(), "reads meanwhile")
+	require.Empty(t, load.writes.failed)
+	require.Empty(t, load.reads.failed)
+
+	c.vault.ResetCalls()
+	began := time.Now()
+	require.NoError(t, c.api.Stop())
+	require.NoError(t, c.api.Start(t.Context()))
+	report.took(t.Name(), "kube-apiserver restarted", 1, time.Since(began))
+	c.readAll(objects)
+	calls := c.vault.Calls()
+	report.row(t.Name(), "vault decrypts for the restart and all reads", fmt.Sprint(calls["decrypt"]), "0", "")
+	require.Positive(t, calls["decrypt"], "a restarted kube-apiserver holds no seed")
+	c.inEtcd()
+
+	require.NoError(t, c.plugin.Stop(), "a plugin that is asked to stop ends with status 0")
+	_, err := os.Lstat(c.socket)
+	require.ErrorIs(t, err, os.ErrNotExist, "a plugin that stops takes its socket with it")
+}
+
+func etcdKey(o stack.Object) string {
+	if o.Kind == "ConfigMap" {
+		return "/registry/configmaps/default/" + o.Metadata.Name
+	}
+	return "/registry/secrets/default/" + o.Metadata.Name
+}
+
+func (c *cluster) createAll(secrets, configMaps int) []stack.Object {
+	c.t.Helper()
+	var objects []stack.Object
+	for i := range secrets {
+		objects = append(objects, secret(fmt.Sprintf("secret-%d", i)))
+	}
+	for i := range configMaps {
+		objects = append(objects, configMap(fmt.Sprintf("configmap-%d", i)))
+	}
+	began := time.Now()
+	for _, o := range objects {
+		require.NoError(c.t, c.api.Client.Create(c.t.Context(), o))
+	}
+	report.took(c.t.Name(), "secrets and configmaps created", len(objects), time.Since(began))
+	return objects
+}
+
+func (c *cluster) readAll(objects []stack.Object) {
+	c.t.Helper()
+	began := time.Now()
+	for _, o := range objects {
+		require.NoError(c.t, c.check(c.t.Context(), o))
+	}
+	report.took(c.t.Name(), "all read again after the restart", len(objects), time.Since(began))
+}
+
+// killPlugin kills the plugin while load runs, leaves it dead for a while, and
+// starts it over the socket file that the dead one left.
+func (c *cluster) killPlugin(load *load) {
+	c.t.Helper()
+	c.plugin.Kill()
+	_, err := os.Lstat(c.socket)
+	require.NoError(c.t, err, "a killed plugin leaves its socket file")
+	_, err = net.Dial("unix", c.socket)
+	require.Error(c.t, err, "nobody is behind the file")
+	load.await(c.t, 150) // about two seconds
+
+	began := time.Now()
+	require.NoError(c.t, c.plugin.Start(c.t.Context()))
+	report.took(c.t.Name(), "plugin started over a stale socket", 1, time.Since(began))
+	c.awaitKMS(load)
+}
+
+// stopPlugin restarts the plugin in good order.
+func (c *cluster) stopPlugin(load *load) {
+	c.t.Helper()
+	require.NoError(c.t, c.plugin.Stop())
+	_, err := os.Lstat(c.socket)
+	require.ErrorIs(c.t, err, os.ErrNotExist)
+	load.await(c.t, 150)
+	require.NoError(c.t, c.plugin.Start(c.t.Context()))
+	c.awaitKMS(load)
+}
+
+// awaitKMS waits until kube-apiserver has asked the new plugin for its Status
+// and is content.
+func (c *cluster) awaitKMS(load *load) {
+	c.t.Helper()
+	began := time.Now()
+	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
+		require.NoError(t, c.api.Client.KMSReady(c.t.Context()))
+		n, err := c.plugin.Requests(c.t.Context(), "status")
+		require.NoError(t, err)
+		require.Positive(t, n, "kube-apiserver has not yet found the new plugin")
+	}, 90*time.Second, 250*time.Millisecond)
+	report.took(c.t.Name(), "kube-apiserver content with the new plugin", 1, time.Since(began))
+	load.await(c.t, 70)
+}
+
+// await waits until n more requests have ended.
+func (l *load) await(t *testing.T, n int) {
+	t.Helper()
+	from := l.served()
+	require.Eventually(t, func() bool { return l.served() >= from+n }, time.Minute, 50*time.Millisecond)
+}
