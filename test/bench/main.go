@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if len(os.Args) == 2 && os.Args[1] == emulatorArg {
+		if err := serveEmulator(os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: emulator:", err)
+			os.Exit(3)
+		}
+		return
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// options are the sizes of a run.
+type options struct {
+	starts    int           // starts to take the median of
+	idle      time.Duration // how long calls of an idle plugin are counted
+	pairs     int           // paired rounds of one direct and one plugin call
+	rounds    int           // rounds of the throughput comparison
+	grid      bool          // the table of latencies and concurrencies
+	deadPause time.Duration // how long Status is asked while the vault is dead, per kind
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	fs := flag.NewFlagSet("bench", flag.ContinueOnError)
+	fs.SetOutput(stderr)
+	plugin := fs.String("plugin", "bin/azure-kms-plugin", "the `binary` to hold against the figures")
+	peer := fs.String("peer", "", "another `binary` to measure beside it")
+	out := fs.String("out", "", "a `folder` to write bench.md and bench.json to")
+	quick := fs.Bool("quick", false, "a tenth of the rounds and a short idle window: a look, not a result")
+	if err := fs.Parse(args); err != nil {
+		return 64
+	}
+	if fs.NArg() > 0 {
+		fmt.Fprintf(stderr, "bench: %q: only flags are taken\n", fs.Arg(0))
+		return 64
+	}
+	o := options{starts: 7, idle: 5*time.Minute + 5*time.Second, pairs: 1000, rounds: 6, grid: true, deadPause: 12 * time.Second}
+	if *quick {
+		o = options{starts: 3, idle: 65 * time.Second, pairs: 100, rounds: 2, deadPause: 3 * time.Second}
+	}
+	targets := []target{{name: "azure-kms-plugin", bin: *plugin, vault: "bench-ours"}}
+	if *peer != "" {
+		targets = append(targets, target{name: filepath.Base(*peer) + " (peer)", bin: *peer, vault: "bench-peer"})
+	}
+
+	all, err := measure(ctx, o, targets, stderr)
+	if err != nil {
+		if !errors.Is(err, context.Canceled) {
+			fmt.Fprintf(stderr, "bench: %v\n", err)
+		}
+		return 3
+	}
+	r := report{Machine: describeMachine(), Quick: *quick, Targets: all}
+	r.text(stdout)
+	if *out != "" {
+		if err := r.write(*out); err != nil {
+			fmt.Fprintf(stderr, "bench: writing the report: %v\n", err)
+			return 3
+		}
+		fmt.Fprintf(stdout, "\nAlso in %s and bench.json.\n", filepath.Join(*out, "bench.md"))
+	}
+	if missed := r.missed(); len(missed) > 0 {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	kmsapi "k8s.io/kms/apis/v2"
+)
+
+// figures is all that is measured of one plugin. Times are in milliseconds,
+// sizes in MiB.
+type figures struct {
+	Name string
+
+	Binary      float64
+	SocketAfter startTime
+	ReadyAfter  startTime
+	Restart     startTime // until the first good Status, in the folder of a process before
+	StartCalls  int       // Key Vault calls of one start, up to the first good Status
+
+	CallsPerStatus, CallsPerProbe, CallsPerDay float64
+	IdleCalls                                  map[string]int // seen in the idle window, by operation
+
+	IdleRSS, LoadRSS, PeakRSS float64
+
+	StatusFar     latency // vault 50 ms away
+	StatusHanging latency
+	StatusRefused latency
+	StatusDropped latency
+
+	DirectEncrypt, DirectDecrypt float64 // p50
+	AddedEncrypt, AddedDecrypt   float64 // median of the paired differences
+
+	RatioNear, RatioFar float64 // decrypts a second against the direct client
+	RateNear, RateFar   float64 // and in absolute terms
+
+	NewConnections int
+	IdenticalCalls int
+
+	Grid []gridLine `json:",omitempty"`
+}
+
+type startTime struct{ Median, Min, Max float64 }
+
+func (s startTime) String() string {
+	return fmt.Sprintf("%.1f (%.1f-%.1f)", s.Median, s.Min, s.Max)
+}
+
+// A bench measures one target. Its methods are in the files of their subject.
+type bench struct {
+	options
+	e       *emulator
+	dir     string
+	log     io.Writer
+	process *process
+	direct  *direct
+	f       *figures
+}
+
+// measure runs everything. Targets idle side by side, since that only takes
+// time, and are loaded one after the other.
+func measure(ctx context.Context, o options, targets []target, log io.Writer) ([]*figures, error) {
+	dir, err := os.MkdirTemp("", "bench-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	e, err := startEmulator()
+	if err != nil {
+		return nil, err
+	}
+	defer e.stop()
+
+	benches := make([]*bench, len(targets))
+	for i, t := range targets {
+		if t.bin, err = filepath.Abs(t.bin); err != nil {
+			return nil, err
+		}
+		if t.version, err = e.createKey(t.vault); err != nil {
+			return nil, err
+		}
+		b := &bench{options: o, e: e, dir: dir, log: log, f: &figures{Name: t.name}}
+		if err := b.measureStart(ctx, t); err != nil {
+			return nil, err
+		}
+		defer b.process.stop()
+		if b.direct, err = newDirect(ctx, e, t.vault, t.version); err != nil {
+			return nil, fmt.Errorf("making the direct client: %w", err)
+		}
+		defer b.direct.close()
+		benches[i] = b
+	}
+	if err := measureIdle(ctx, o.idle, e, benches, log); err != nil {
+		return nil, fmt.Errorf("measuring idle plugins: %w", err)
+	}
+	all := make([]*figures, len(benches))
+	for i, b := range benches {
+		if err := b.measureLoaded(ctx); err != nil {
+			return nil, fmt.Errorf("measuring %s: %w", b.f.Name, err)
+		}
+		all[i] = b.f
+	}
+	return all, nil
+}
+
+func (b *bench) say(format string, args ...any) {
+	fmt.Fprintf(b.log, "%s  %s: %s\n", time.Now().Format(time.TimeOnly), b.f.Name, fmt.Sprintf(format, args...))
+}
+
+// measureLoaded takes every figure that needs calls. The memory after the load
+// is read before the vault dies, as the existing plugins' was.
+func (b *bench) measureLoaded(ctx context.Context) error {
+	for _, step := range []struct {
+		name string
+		run  func(context.Context) error
+	}{
+		{"calls for Status and health probes", b.measureCalls},
+		{"what is added to a direct call", b.measureAdded},
+		{"throughput against a direct client", b.measureThroughput},
+		{"connections", b.measureConnections},
+		{"identical Decrypts", b.measureIdentical},
+		{"latencies", b.measureGrid},
+		{"memory", b.measureMemory},
+		{"Status while the vault is far or dead", b.measureDead},
+	} {
+		b.say("%s", step.name)
+		if err := b.e.only(); err != nil {
+			return err
+		}
+		if err := step.run(ctx); err != nil {
+			return fmt.Errorf("%s: %w", step.name, err)
+		}
+	}
+	return b.e.only()
+}
+
+func (b *bench) measureMemory(context.Context) (err error) {
+	if b.f.LoadRSS, err = b.process.memory("VmRSS"); err != nil {
+		return err
+	}
+	b.f.PeakRSS, err = b.process.memory("VmHWM")
+	return err
+}
+
+// seal has the plugin encrypt n new seeds: what it may be asked to decrypt is
+// only what it wrote itself, since wire formats differ.
+func (b *bench) seal(ctx context.Context, n int) ([]*kmsapi.EncryptResponse, error) {
+	sealed := make([]*kmsapi.EncryptResponse, n)
+	_, _, err := load(ctx, n, 4, func(ctx context.Context, i int) (err error) {
+		sealed[i], err = b.process.encrypt(ctx, newSeed())
+		return err
+	})
+	return sealed, err
+}
+
+// newSeed is what kube-apiserver encrypts: 32 random bytes.
+func newSeed() []byte {
+	seed := make([]byte, 32)
+	rand.Read(seed) // never fails
+	return seed
+}

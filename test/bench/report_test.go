@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// good returns figures that meet every target.
+func good(name string) *figures {
+	ok := latency{P50: 0.2, P99: 0.5, N: 1000}
+	return &figures{
+		Name: name, Binary: 19, IdleRSS: 17, LoadRSS: 27, PeakRSS: 30, CallsPerDay: 2880,
+		SocketAfter: startTime{Median: 10}, ReadyAfter: startTime{Median: 20},
+		StatusFar: ok, StatusHanging: ok, StatusRefused: ok, StatusDropped: ok,
+		AddedEncrypt: 0.2, AddedDecrypt: 0.2, RatioFar: 0.97, IdenticalCalls: 1,
+		Grid: []gridLine{{Op: "Encrypt", VaultAway: 20, Concurrency: 64, Plugin: ok, DirectClient: &ok}},
+	}
+}
+
+func TestReport_EveryTargetCanBeMissed(t *testing.T) {
+	require.Empty(t, report{Targets: []*figures{good("x")}}.missed())
+	slow := latency{P50: 0.2, P99: 1.5, N: 1000}
+	for name, spoil := range map[string]func(*figures){
+		"per Status":       func(f *figures) { f.CallsPerStatus = 2 },
+		"per health probe": func(f *figures) { f.CallsPerProbe = 6 },
+		"replica and day":  func(f *figures) { f.CallsPerDay = 3000 },
+		"50 ms away":       func(f *figures) { f.StatusFar = slow },
+		"hanging":          func(f *figures) { f.StatusHanging.Failed = 1 },
+		"refusing":         func(f *figures) { f.StatusRefused = slow },
+		"dropping":         func(f *figures) { f.StatusDropped = slow },
+		"Encrypt":          func(f *figures) { f.AddedEncrypt = 0.3 },
+		"Decrypt: p50":     func(f *figures) { f.AddedDecrypt = 0.3 },
+		"a second":         func(f *figures) { f.RatioFar = 0.95 },
+		"new connections":  func(f *figures) { f.NewConnections = 1 },
+		"identical":        func(f *figures) { f.IdenticalCalls = 2 },
+		"idle (VmRSS)":     func(f *figures) { f.IdleRSS = 18 },
+		"after load":       func(f *figures) { f.LoadRSS = 28 },
+		"binary":           func(f *figures) { f.Binary = 20 },
+		"socket accepts":   func(f *figures) { f.SocketAfter.Median = 15 },
+		"first good":       func(f *figures) { f.ReadyAfter.Median = 30 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := good("x")
+			spoil(f)
+			missed := report{Targets: []*figures{f, good("peer")}}.missed()
+			require.Len(t, missed, 1)
+			require.Contains(t, missed[0], name)
+			require.Empty(t, report{Targets: []*figures{good("x"), f}}.missed(), "a peer has no targets")
+		})
+	}
+}
+
+func TestReport_Write(t *testing.T) {
+	dir := t.TempDir()
+	bad := good("ours")
+	bad.IdleRSS = 99
+	r := report{Machine: "2 cores", Targets: []*figures{bad, good("theirs")}}
+	require.NoError(t, r.write(dir))
+
+	md, err := os.ReadFile(filepath.Join(dir, "bench.md"))
+	require.NoError(t, err)
+	require.Contains(t, string(md), "| memory idle (VmRSS), MiB | < 18 | 99.0 | 17.0 | miss |")
+	for table := range strings.SplitSeq(string(md), "\n\n") {
+		var cells int
+		for line := range strings.Lines(table) {
+			if !strings.HasPrefix(line, "|") {
+				continue
+			}
+			if cells == 0 {
+				cells = strings.Count(line, "|")
+			}
+			require.Equal(t, cells, strings.Count(line, "|"), line)
+		}
+	}
+
+	data, err := os.ReadFile(filepath.Join(dir, "bench.json"))
+	require.NoError(t, err)
+	var back report
+	require.NoError(t, json.Unmarshal(data, &back))
+	require.Equal(t, r, back)
+
+	var text bytes.Buffer
+	r.text(&text)
+	require.Contains(t, text.String(), "1 of the figures missed")
+}
