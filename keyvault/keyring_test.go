@@ -256,7 +256,7 @@ func TestKeyring_BurstOfFewSeeds(t *testing.T) {
 		s := &safe{delay: 40 * time.Millisecond}
 		k := pinned(t, s)
 		var wg sync.WaitGroup
-		for i := range 5000 {
+		for i := range 2000 {
 			wg.Go(func() {
 				plain, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(), "", []byte{byte(i % 40), 1})
 				require.NoError(t, err)

@@ -3,6 +3,8 @@ package keyvault_test
 import (
 	"bytes"
 	"context"
+	"crypto/rand"
+	"crypto/rsa"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -253,3 +255,14 @@ func failure(t *testing.T, err error) *keyvault.Error {
 	require.True(t, strings.HasPrefix(e.Error(), string(e.Reason)+": "), e.Error())
 	return e
 }
+
+var sharedKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
+
+func testKey(t *testing.T) *rsa.PrivateKey {
+	t.Helper()
+	key, err := sharedKey()
+	require.NoError(t, err)
+	return key
+}
+
+func versionID(i int) string { return fmt.Sprintf("%032x", i+1) }

@@ -81,7 +81,7 @@ func (c *tokenCache) get(ctx context.Context, req TokenRequest) (string, *Error)
 		due := !valid || !now.Before(e.refreshAt)
 		if due && e.fetching == nil && !now.Before(e.nextFetch) {
 			e.fetching = make(chan struct{})
-			go c.fetch(ctx, req, e.fetching)
+			go c.fetch(req, e.fetching)
 		}
 		token, failure, fetching := e.token, e.err, e.fetching
 		c.mu.Unlock()
@@ -130,9 +130,11 @@ func (c *tokenCache) accepted(req TokenRequest) {
 	c.mu.Unlock()
 }
 
-// fetch runs detached: the caller that happened to start it may leave.
-func (c *tokenCache) fetch(parent context.Context, req TokenRequest, done chan struct{}) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(parent), fetchTimeout)
+// fetch runs detached: the caller that happened to start it may leave. Its
+// context is not the caller's in any way, because the SDK finds the options of
+// the caller's own request there.
+func (c *tokenCache) fetch(req TokenRequest, done chan struct{}) {
+	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
 	ctx = context.WithValue(ctx, traceKey{}, &trace{start: time.Now()})
 	tk, err := c.token(ctx, req)
