@@ -42,7 +42,8 @@ type Prober struct {
 	cfg    ProberConfig
 	canary *canary // owned by Run
 
-	beat         atomic.Int64 // when Run last began a round or a wait, unix nanoseconds
+	born         time.Time
+	beat         atomic.Int64 // when Run last began a round or a wait, in nanoseconds since born
 	probed       [2]atomic.Int64
 	deniedGET    atomic.Bool
 	metadataNext time.Time // when a denied GET is tried again; owned by Run
@@ -53,9 +54,7 @@ func NewProber(cfg ProberConfig) *Prober {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
-	p := &Prober{cfg: cfg}
-	p.beat.Store(time.Now().UnixNano())
-	return p
+	return &Prober{cfg: cfg, born: time.Now()}
 }
 
 // Run probes at once and then until ctx ends. It returns nil.
@@ -65,7 +64,7 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 	metadata, failures := false, 0
 	for {
-		p.beat.Store(time.Now().UnixNano())
+		p.tick()
 		err := p.probe(ctx, metadata)
 		if ctx.Err() != nil {
 			p.save()
@@ -80,7 +79,7 @@ func (p *Prober) Run(ctx context.Context) error {
 		// Only a decrypt can end a failure, so nothing else is asked meanwhile.
 		metadata = err == nil && !metadata && p.metadataDue()
 
-		p.beat.Store(time.Now().UnixNano())
+		p.tick()
 		timer := time.NewTimer(pause(failures, err))
 		select {
 		case <-timer.C:
@@ -117,6 +116,10 @@ func (p *Prober) probe(ctx context.Context, metadata bool) *keyvault.Error {
 	return p.roundTrip(ctx)
 }
 
+// tick notes that Run gets on. It keeps a duration, because those are measured
+// by a clock that nobody sets.
+func (p *Prober) tick() { p.beat.Store(int64(time.Since(p.born))) }
+
 func (p *Prober) stamp(i int) { p.probed[i].Store(time.Now().Unix()) }
 
 // look gets the key's attributes.
@@ -135,13 +138,33 @@ func (p *Prober) look(ctx context.Context) *keyvault.Error {
 	if p.deniedGET.Swap(false) {
 		p.cfg.Logger.Info("the identity may get the key's attributes again")
 	}
-	if attrs.Enabled {
+	reason, text := judge(attrs)
+	if reason == keyvault.Success {
+		p.cfg.Tracker.writable()
 		return nil
 	}
-	return p.report(ctx, keyvault.OpGet, &keyvault.Error{
-		Op: keyvault.OpGet, Key: p.cfg.Key, Reason: keyvault.KeyDisabled,
-		Text: "the key version is disabled: enable it",
-	})
+	e := p.report(ctx, keyvault.OpGet, &keyvault.Error{Op: keyvault.OpGet, Key: p.cfg.Key, Reason: reason, Text: text})
+	if reason.Kind() == keyvault.KindWriteOnly {
+		return nil // told, and nothing that asking again soon would mend
+	}
+	return e
+}
+
+// judge says what attributes mean, by the vault's clock if it told it.
+func judge(a keyvault.Attributes) (keyvault.Reason, string) {
+	now := a.Date
+	if now.IsZero() {
+		now = time.Now()
+	}
+	switch {
+	case !a.Enabled:
+		return keyvault.KeyDisabled, "the key version is disabled: enable it"
+	case !a.Expires.IsZero() && !now.Before(a.Expires):
+		return keyvault.KeyExpired, "the key version expired at " + a.Expires.UTC().Format(time.RFC3339) + ": extend its validity"
+	case now.Before(a.NotBefore):
+		return keyvault.KeyNotYetValid, "the key version is valid only from " + a.NotBefore.UTC().Format(time.RFC3339) + " on"
+	}
+	return keyvault.Success, ""
 }
 
 func (p *Prober) metadataDue() bool {
@@ -218,7 +241,7 @@ func (p *Prober) save() {
 // Late returns an error if Run is not getting on: nothing has moved for three
 // periods, which no vault can cause.
 func (p *Prober) Late() error {
-	if age := time.Since(time.Unix(0, p.beat.Load())); age > 3*probePeriod {
+	if age := time.Since(p.born) - time.Duration(p.beat.Load()); age > 3*probePeriod {
 		return fmt.Errorf("the prober has not moved for %s", age.Round(time.Second))
 	}
 	return nil

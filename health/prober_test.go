@@ -28,6 +28,7 @@ type fakeVault struct {
 	fail     func(keyvault.Op) keyvault.Reason
 	garble   bool
 	disabled bool
+	expires  time.Time
 	took     time.Duration
 }
 
@@ -82,7 +83,7 @@ func (v *fakeVault) Get(ctx context.Context, _ keyvault.Ref) (keyvault.Attribute
 	err := v.call(ctx, keyvault.OpGet)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return keyvault.Attributes{Enabled: !v.disabled}, err
+	return keyvault.Attributes{Enabled: !v.disabled, Expires: v.expires}, err
 }
 
 func (v *fakeVault) Encrypt(ctx context.Context, _ keyvault.Ref, p []byte) ([]byte, error) {
@@ -265,6 +266,26 @@ func TestProber_GetTellsDisabled(t *testing.T) {
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Equal(t, keyvault.KeyDisabled, reasonOf(t, r.tracker.Ready(t.Context())))
+	})
+}
+
+// K03: an expired key is told by its attributes, before anybody encrypts, and
+// the repair too. Reads go on: Status stays ok.
+func TestProber_GetTellsExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &fakeVault{}
+		r := start(t, v, health.Graces{}, "")
+		time.Sleep(time.Minute)
+		v.set(func(v *fakeVault) { v.expires = time.Now() })
+		time.Sleep(70 * time.Second)
+		synctest.Wait()
+		require.Equal(t, health.WriteOnly, r.tracker.View().Phase)
+		require.Equal(t, keyvault.KeyExpired, r.tracker.View().Err.Reason)
+		require.NoError(t, r.tracker.Ready(t.Context()))
+		v.set(func(v *fakeVault) { v.expires = time.Now().Add(time.Hour) })
+		time.Sleep(70 * time.Second)
+		synctest.Wait()
+		require.Equal(t, health.Usable, r.tracker.View().Phase)
 	})
 }
 

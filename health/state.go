@@ -87,7 +87,8 @@ func (s *state) observe(o keyvault.Outcome) bool {
 	case keyvault.KindFault:
 		s.fail(classFault, o)
 	case keyvault.KindWriteOnly:
-		s.answered = true
+		// Attributes tell nothing about our permissions.
+		s.answered = s.answered || !metadata
 		s.write.note(o)
 	default:
 		return false

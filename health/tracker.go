@@ -77,6 +77,11 @@ func (t *Tracker) canary(at time.Time, err *keyvault.Error) {
 	t.update(func(s *state) bool { s.canary(at, err); return true })
 }
 
+// writable says that the key's attributes allow it to encrypt.
+func (t *Tracker) writable() {
+	t.update(func(s *state) bool { s.write = failure{}; return false })
+}
+
 func (t *Tracker) update(change func(*state) bool) {
 	now := time.Now()
 	t.mu.Lock()

@@ -266,7 +266,7 @@ func TestStaleSocket(t *testing.T) {
 	require.FileExists(t, p.socket)
 	begin := time.Now()
 	q := prepare(t, dir, nil).start(t).serving(t)
-	require.Less(t, time.Since(begin), 2*time.Second)
+	require.Less(t, time.Since(begin), 5*time.Second)
 	require.Contains(t, q.stderr.String(), "stale")
 }
 
@@ -373,7 +373,7 @@ func TestVaultAway(t *testing.T) {
 	health, metrics := freePort(t), freePort(t)
 	begin := time.Now()
 	p := prepare(t, shortDir(t), []string{"HTTPS_PROXY=" + silence(t)}, "--healthz-port="+health, "--metrics-addr=127.0.0.1:"+metrics, "--healthz-timeout=1s").start(t).serving(t)
-	require.Less(t, time.Since(begin), time.Second)
+	require.Less(t, time.Since(begin), 5*time.Second, "a slow machine, but not a wait for the vault")
 	_, err := p.status(t)
 	require.ErrorContains(t, err, "Unavailable")
 	require.ErrorContains(t, err, "Unreachable: ")
