@@ -1,10 +1,13 @@
 package vault_test
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
 	"crypto/tls"
 	"errors"
 	"net/http"
 	"net/url"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +28,17 @@ func start(t *testing.T, cfg vault.Config) *vault.Server {
 	t.Cleanup(func() { srv.Close() })
 	return srv
 }
+
+// options are those of a key that costs nothing to make.
+func options() vault.KeyOptions { return vault.KeyOptions{Key: sharedKey()} }
+
+var sharedKey = sync.OnceValue(func() *rsa.PrivateKey {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		panic(err)
+	}
+	return key
+})
 
 // clientOptions are Microsoft's client's, without retries.
 func clientOptions(rt http.RoundTripper) azcore.ClientOptions {

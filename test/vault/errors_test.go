@@ -58,7 +58,7 @@ func TestWhatTheKeyItselfForbids(t *testing.T) {
 			c := client(t, srv, v, srv.Transport())
 			block, err := c.Encrypt(t.Context(), "k1", plain, params(azkeys.EncryptionAlgorithmRSAOAEP256, []byte("seed")), nil)
 			require.NoError(t, err)
-			tc.o.Key = nil
+			tc.o.Key = sharedKey()
 			ver, err := v.CreateKey("k1", tc.o)
 			require.NoError(t, err)
 
@@ -98,7 +98,7 @@ func TestWhatTheKeyItselfForbids(t *testing.T) {
 func TestWhatTheRequestGetsWrong(t *testing.T) {
 	srv := start(t, vault.Config{})
 	v := srv.Vault("kvlab")
-	ver, err := v.CreateKey("k1", vault.KeyOptions{})
+	ver, err := v.CreateKey("k1", options())
 	require.NoError(t, err)
 	c := client(t, srv, v, srv.Transport())
 	encrypt := func(name, version string, alg azkeys.EncryptionAlgorithm, n int) error {
@@ -137,7 +137,7 @@ func TestWhatTheRequestGetsWrong(t *testing.T) {
 func TestBodiesThatAreNoRequest(t *testing.T) {
 	srv := start(t, vault.Config{})
 	v := srv.Vault("kvlab")
-	_, err := v.CreateKey("k1", vault.KeyOptions{})
+	_, err := v.CreateKey("k1", options())
 	require.NoError(t, err)
 	hc := &http.Client{Transport: srv.Transport()}
 	bearer := tokenFor(t, srv, hc, "https://vault.azure.net")
@@ -175,7 +175,7 @@ func TestBodiesThatAreNoRequest(t *testing.T) {
 func TestRefusalsByAccessAndNetwork(t *testing.T) {
 	srv := start(t, vault.Config{})
 	v := srv.Vault("kvlab")
-	_, err := v.CreateKey("k1", vault.KeyOptions{})
+	_, err := v.CreateKey("k1", options())
 	require.NoError(t, err)
 	require.NoError(t, srv.AddPrincipal(vault.Principal{ClientID: "app-2", Secrets: []string{"s"}}))
 	c := clientOf(t, srv, v, srv.Transport(), "app-2", "s")

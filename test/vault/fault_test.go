@@ -32,7 +32,7 @@ func newRig(t *testing.T, cfg vault.Config) *rig {
 	t.Helper()
 	srv := start(t, cfg)
 	v := srv.Vault("kvlab")
-	ver, err := v.CreateKey("k1", vault.KeyOptions{})
+	ver, err := v.CreateKey("k1", options())
 	require.NoError(t, err)
 	rt := srv.Transport()
 	t.Cleanup(rt.CloseIdleConnections)
@@ -85,7 +85,7 @@ func soon(t *testing.T) context.Context {
 
 func TestAFaultHitsWhatItNames(t *testing.T) {
 	r := newRig(t, vault.Config{})
-	_, err := r.srv.Vault("kvother").CreateKey("k1", vault.KeyOptions{})
+	_, err := r.srv.Vault("kvother").CreateKey("k1", options())
 	require.NoError(t, err)
 	for name, tc := range map[string]struct {
 		f    vault.Fault

@@ -76,7 +76,7 @@ func TestSoftDeleteShowsLateAndEndsByPurge(t *testing.T) {
 	c := newClock()
 	srv := start(t, vault.Config{Now: c.now, RecoverableDays: 7, TokenLifetime: 30 * 24 * time.Hour})
 	v := srv.Vault("kvlab")
-	ver, err := v.CreateKey("k1", vault.KeyOptions{})
+	ver, err := v.CreateKey("k1", options())
 	require.NoError(t, err)
 	cl := client(t, srv, v, srv.Transport())
 	getStatus := func() int {
@@ -109,7 +109,7 @@ func TestSoftDeleteShowsLateAndEndsByPurge(t *testing.T) {
 	require.Equal(t, 7*24*time.Hour, got.ScheduledPurgeDate.Sub(*got.DeletedDate))
 	require.Equal(t, "CustomizedRecoverable+Purgeable", *got.Attributes.RecoveryLevel)
 	require.Equal(t, int32(7), *got.Attributes.RecoverableDays)
-	_, err = v.CreateKey("k1", vault.KeyOptions{})
+	_, err = v.CreateKey("k1", options())
 	require.ErrorContains(t, err, "ObjectIsDeletedButRecoverable")
 	page, err := cl.NewListDeletedKeyPropertiesPager(nil).NextPage(t.Context())
 	require.NoError(t, err)
@@ -129,7 +129,7 @@ func TestSoftDeleteShowsLateAndEndsByPurge(t *testing.T) {
 	c.advance(7 * 24 * time.Hour)
 	_, err = getDeleted()
 	require.Equal(t, 404, refusal(t, err).StatusCode, "purged when its time has come")
-	next, err := v.CreateKey("k1", vault.KeyOptions{})
+	next, err := v.CreateKey("k1", options())
 	require.NoError(t, err)
 	require.Equal(t, 404, getStatus(), "a new key of the same name has none of the old versions")
 	require.Len(t, v.Versions("k1"), 1)
@@ -147,7 +147,7 @@ func TestSoftDeleteShowsLateAndEndsByPurge(t *testing.T) {
 func TestTheOperatorNeedsNoPatience(t *testing.T) {
 	srv := start(t, vault.Config{RecoverDelay: time.Hour})
 	v := srv.Vault("kvlab")
-	_, err := v.CreateKey("k1", vault.KeyOptions{})
+	_, err := v.CreateKey("k1", options())
 	require.NoError(t, err)
 	cl := client(t, srv, v, srv.Transport())
 	require.NoError(t, v.DeleteKey("k1"))
@@ -171,7 +171,7 @@ func TestTheOperatorNeedsNoPatience(t *testing.T) {
 func TestManagedHSMHasItsOwnShapes(t *testing.T) {
 	srv := start(t, vault.Config{HSMVersions404: true})
 	v := srv.HSM("hsmlab")
-	ver, err := v.CreateKey("k1", vault.KeyOptions{})
+	ver, err := v.CreateKey("k1", options())
 	require.NoError(t, err)
 	cl := client(t, srv, v, srv.Transport())
 	got, err := cl.GetKey(t.Context(), "k1", "", nil)
@@ -261,7 +261,7 @@ func TestKeysThatCannotBe(t *testing.T) {
 			require.ErrorContains(t, err, tc.text)
 		})
 	}
-	ver, err := v.CreateKey("k1", vault.KeyOptions{})
+	ver, err := v.CreateKey("k1", options())
 	require.NoError(t, err)
 	_, err = v.CreateKey("k1", vault.KeyOptions{Version: ver})
 	require.ErrorContains(t, err, "exists already")

@@ -95,7 +95,7 @@ func TestSecretsArriveExactlyAsWritten(t *testing.T) {
 	const secret = `a"b\c+d&e=f%20 ~ü` // what a careless encoder changes
 	srv := start(t, vault.Config{ClientSecret: secret})
 	v := srv.Vault("kvlab")
-	_, err := v.CreateKey("k1", vault.KeyOptions{})
+	_, err := v.CreateKey("k1", options())
 	require.NoError(t, err)
 	_, err = client(t, srv, v, srv.Transport()).GetKey(t.Context(), "k1", "", nil)
 	require.NoError(t, err)
@@ -134,7 +134,7 @@ func TestEveryCallNeedsAGoodToken(t *testing.T) {
 	v, hsm, other := srv.Vault("kvlab"), srv.HSM("hsmlab"), srv.Vault("kvother")
 	other.SetTenant("22222222-0000-0000-0000-000000000000")
 	for _, x := range []*vault.Vault{v, hsm, other} {
-		_, err := x.CreateKey("k1", vault.KeyOptions{})
+		_, err := x.CreateKey("k1", options())
 		require.NoError(t, err)
 	}
 	hc := &http.Client{Transport: srv.Transport()}
@@ -224,7 +224,7 @@ func assertion(t *testing.T, cert *x509.Certificate, signer *rsa.PrivateKey, aud
 func TestAssertionsInsteadOfASecret(t *testing.T) {
 	srv := start(t, vault.Config{})
 	v := srv.Vault("kvlab")
-	_, err := v.CreateKey("k1", vault.KeyOptions{})
+	_, err := v.CreateKey("k1", options())
 	require.NoError(t, err)
 	rt := srv.Transport()
 	opts := clientOptions(rt)
@@ -283,7 +283,7 @@ func TestAssertionsInsteadOfASecret(t *testing.T) {
 func TestManagedIdentitiesFromTheMetadataService(t *testing.T) {
 	srv := start(t, vault.Config{})
 	v := srv.Vault("kvlab")
-	_, err := v.CreateKey("k1", vault.KeyOptions{})
+	_, err := v.CreateKey("k1", options())
 	require.NoError(t, err)
 	srv.SetIdentities(
 		vault.Identity{ClientID: "mi-user-1", ResourceID: "/subscriptions/s/userAssignedIdentities/one"},
