@@ -63,7 +63,7 @@ var flagGroups = []flagGroup{
 	{"Output", []flagSpec{
 		{"v", "level", "0", "verbosity; from 4 on, debug lines are logged"},
 		{"log-format-json", "", "false", "log JSON"},
-		{"version", "", "false", "print the version and exit"},
+		{"version", "", "", "print the version and exit"},
 	}},
 }
 

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -247,4 +248,25 @@ func TestMemoryDir(t *testing.T) {
 		require.Empty(t, faults)
 		require.Equal(t, want, o.memoryDir())
 	}
+}
+
+// The page on configuration names every flag, with its default, and no other.
+func TestFlagsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/configuration.md")
+	require.NoError(t, err)
+	documented := map[string]string{}
+	for _, row := range regexp.MustCompile("(?m)^\\| `--([A-Za-z0-9-]+)` \\|([^|]*)\\|").FindAllStringSubmatch(string(page), -1) {
+		documented[row[1]] = strings.Trim(row[2], "` ")
+	}
+	for _, g := range flagGroups {
+		for _, f := range g.flags {
+			def, ok := documented[f.name]
+			require.True(t, ok, "--%s is not on the page", f.name)
+			if f.def != "" {
+				require.Equal(t, f.def, def, "--%s", f.name)
+			}
+			delete(documented, f.name)
+		}
+	}
+	require.Empty(t, documented, "the page has flags that there are not")
 }
