@@ -20,6 +20,9 @@ const (
 	probeEvery  = 10 * time.Second
 )
 
+// settle is how long a plugin is left alone after its start.
+const settle = 10 * time.Second
+
 // measureStart starts the plugin several times, each time as the first one on
 // its node, then as often where one ran before and may have left something
 // behind, and leaves the last one running.
@@ -70,7 +73,12 @@ func spread(s sample) startTime {
 // measureIdle lets all plugins idle together, with no more than the calls that
 // a cluster makes when nothing happens, and counts what they ask of the vault.
 func measureIdle(ctx context.Context, window time.Duration, e *emulator, benches []*bench, log io.Writer) error {
-	fmt.Fprintf(log, "%s  idle for %v\n", time.Now().Format(time.TimeOnly), window)
+	fmt.Fprintf(log, "%s  idle for %v\n", time.Now().Format(time.TimeOnly), settle+window)
+	select { // what a start does after its first good Status is no idle call
+	case <-time.After(settle):
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 	began := time.Now()
 	idle, cancel := context.WithTimeout(ctx, window)
 	defer cancel()
