@@ -92,6 +92,7 @@ const (
 	TLSUntrusted TLSFault = "untrusted"  // a certificate of an unknown authority
 	TLSWrongName TLSFault = "wrong-name" // a certificate for another host
 	TLSExpired   TLSFault = "expired"    // a certificate of yesterday
+	TLSOld       TLSFault = "old"        // the server knows TLS 1.1 at best
 	TLSAlert     TLSFault = "alert"      // the server breaks the handshake off
 )
 
@@ -134,8 +135,8 @@ func (f Fault) Validate() error {
 	if f.Status != 0 && (f.Status < 200 || f.Status > 599) {
 		bad("Status: %d is not between 200 and 599", f.Status)
 	}
-	if f.TLS != "" && !slices.Contains([]TLSFault{TLSUntrusted, TLSWrongName, TLSExpired, TLSAlert}, f.TLS) {
-		bad("TLS: %q is none of untrusted, wrong-name, expired, alert", f.TLS)
+	if f.TLS != "" && !slices.Contains([]TLSFault{TLSUntrusted, TLSWrongName, TLSExpired, TLSOld, TLSAlert}, f.TLS) {
+		bad("TLS: %q is none of untrusted, wrong-name, expired, old, alert", f.TLS)
 	}
 	if f.DNS != "" && !slices.Contains([]DNSFault{DNSNotFound, DNSTimeout, DNSServFail}, f.DNS) {
 		bad("DNS: %q is none of not-found, timeout, servfail", f.DNS)
@@ -176,7 +177,7 @@ func count(bs ...bool) int {
 	return n
 }
 
-// header returns what f sets on an answer.
+// apply sets what f sets on an answer.
 func (f Fault) apply(h http.Header) {
 	if f.RetryAfter > 0 {
 		if f.RetryAfter%time.Second == 0 {

@@ -314,6 +314,7 @@ func TestHandshakesFail(t *testing.T) {
 			e, ok := errors.AsType[x509.CertificateInvalidError](err)
 			return ok && e.Reason == x509.Expired
 		},
+		vault.TLSOld: func(err error) bool { return strings.Contains(err.Error(), "protocol version") },
 		vault.TLSAlert: func(err error) bool {
 			_, ok := errors.AsType[tls.AlertError](err)
 			return ok || strings.Contains(err.Error(), "tls:")
@@ -440,7 +441,15 @@ func TestPacketsAreDropped(t *testing.T) {
 				conn.Close()
 				tokenFor(t, r.srv, r.hc, "https://vault.azure.net")
 			}
+			waits := make(chan error, 1)
+			patient := &http.Client{Transport: proxied(t, r.srv)}
+			if host != "" {
+				go func() { waits <- ask(patient, t.Context()) }()
+			} else {
+				waits <- nil
+			}
 			r.srv.RemoveFault(id)
+			require.NoError(t, <-waits, "what waits goes on")
 			require.NoError(t, ask(byProxy, t.Context()))
 			require.NoError(t, ask(fresh, t.Context()))
 			require.Equal(t, 200, r.status(t, ""))

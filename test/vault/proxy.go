@@ -30,7 +30,18 @@ func (s *Server) serveProxy(w http.ResponseWriter, r *http.Request) {
 // usable plays the faults of a name's resolution and connection, and reports
 // whether there is none.
 func (s *Server) usable(w http.ResponseWriter, r *http.Request, host string) bool {
-	l := s.plan.Load().of(host)
+	p := s.plan.Load()
+	l := p.of(host)
+	for l.Drop {
+		// As with a SYN that is sent again, what waits goes on when the fault ends.
+		select {
+		case <-p.replaced:
+			p = s.plan.Load()
+			l = p.of(host)
+		case <-r.Context().Done():
+			panic(http.ErrAbortHandler)
+		}
+	}
 	switch {
 	case !s.exists(host), l.DNS == DNSNotFound:
 		http.Error(w, "cannot resolve the host: no such name", http.StatusBadGateway)
@@ -47,9 +58,6 @@ func (s *Server) usable(w http.ResponseWriter, r *http.Request, host string) boo
 		http.Error(w, "cannot resolve the host: the resolver does not answer", http.StatusGatewayTimeout)
 	case l.Refuse:
 		http.Error(w, "cannot connect to the host: connection refused", http.StatusBadGateway)
-	case l.Drop:
-		<-r.Context().Done()
-		panic(http.ErrAbortHandler)
 	default:
 		return true
 	}

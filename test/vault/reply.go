@@ -132,7 +132,9 @@ func (s *Server) send(w http.ResponseWriter, r *http.Request, out *reply, hit []
 		return
 	}
 	flush := http.NewResponseController(w)
-	flush.Flush()
+	if slow > 0 || cut {
+		flush.Flush()
+	}
 	var from io.Reader = io.MultiReader(bytes.NewReader(out.body), io.LimitReader(spaces{}, size-int64(len(out.body))))
 	if cut {
 		from = io.LimitReader(from, size/2)

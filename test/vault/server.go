@@ -153,6 +153,9 @@ func (s *Server) greet(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	if l.TLS == TLSOld {
+		return &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, Certificates: []tls.Certificate{*cert}}, nil //nolint:gosec // that is the fault
+	}
 	protos := []string{"http/1.1"}
 	if s.cfg.HTTP2 {
 		protos = []string{"h2", "http/1.1"}
