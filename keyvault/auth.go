@@ -33,7 +33,8 @@ func (p *authPolicy) Do(req *policy.Request) (*http.Response, error) {
 	ctx := req.Raw().Context()
 	host := strings.ToLower(req.Raw().URL.Hostname())
 	// Page links come from the vault; a token follows them only home.
-	if want, _ := ctx.Value(hostKey{}).(string); !strings.EqualFold(want, req.Raw().URL.Host) || req.Raw().URL.Scheme != "https" {
+	port := req.Raw().URL.Port()
+	if want, _ := ctx.Value(hostKey{}).(string); host != want || port != "" && port != "443" || req.Raw().URL.Scheme != "https" {
 		return nil, p.fail(ctx, &Error{Reason: Unknown, Text: fmt.Sprintf("%s refers to another host, which was not asked", want)})
 	}
 	ch, known := p.challenge(host)

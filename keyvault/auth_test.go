@@ -3,6 +3,7 @@ package keyvault_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"sync"
 	"testing"
@@ -281,14 +282,34 @@ func TestAuth_SourcesThatMisbehave(t *testing.T) {
 
 // A page link leads nowhere else with our token.
 func TestAuth_PageLinksStayHome(t *testing.T) {
+	for _, link := range []string{"https://other.vault.azure.net", "http://kvlab.vault.azure.net", "https://kvlab.vault.azure.net:43"} {
+		w := newWeb()
+		w.answer = func(r request) (*http.Response, error) {
+			return reply(r.http, 200, `{"value":[],"nextLink":"`+link+`/keys/k1/versions?page=2"}`), nil
+		}
+		c, _ := newClient(t, w, &bank{})
+		_, err := c.Versions(t.Context(), key1)
+		require.Contains(t, failure(t, err).Text, "another host")
+		for _, r := range w.requests {
+			require.Equal(t, "https://kvlab.vault.azure.net", r.http.URL.Scheme+"://"+r.http.URL.Host)
+		}
+	}
+}
+
+// The service writes the port into its links.
+func TestAuth_PageLinksAreFollowed(t *testing.T) {
 	w := newWeb()
 	w.answer = func(r request) (*http.Response, error) {
-		return reply(r.http, 200, `{"value":[],"nextLink":"https://other.vault.azure.net/keys/k1/versions?page=2"}`), nil
+		next := `"https://kvlab.vault.azure.net:443/keys/k1/versions?page=2"`
+		if r.n > 1 {
+			next = "null"
+		}
+		return reply(r.http, 200, fmt.Sprintf(`{"value":[{"kid":"https://kvlab.vault.azure.net/keys/k1/%s","attributes":{"enabled":false}}, null, {"kid":"x"}],"nextLink":%s}`, versionID(r.n), next)), nil
 	}
 	c, _ := newClient(t, w, &bank{})
-	_, err := c.Versions(t.Context(), key1)
-	require.Contains(t, failure(t, err).Text, "another host")
-	for _, r := range w.requests {
-		require.Equal(t, "kvlab.vault.azure.net", r.http.URL.Host)
-	}
+	all, err := c.Versions(t.Context(), key1)
+	require.NoError(t, err)
+	require.Len(t, all, 2)
+	require.False(t, all[0].Enabled)
+	require.Equal(t, versionID(2), all[1].Key.Version)
 }

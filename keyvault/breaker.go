@@ -113,8 +113,8 @@ func (p *pass) done(failure *Error) {
 	now := time.Now()
 	host, key := hostSwitch(p.ref), keySwitch(p.op, p.ref)
 	if failure == nil || failure.Reason == BadCiphertext || failure.Reason == BadRequest {
-		delete(p.b.switches, host)
-		delete(p.b.switches, key)
+		p.b.shut(host, now)
+		p.b.shut(key, now)
 		return
 	}
 	switch failure.Reason {
@@ -128,7 +128,7 @@ func (p *pass) done(failure *Error) {
 		s.open(failure, now, 1)
 	default:
 		// The vault has answered, about this key and operation.
-		delete(p.b.switches, host)
+		p.b.shut(host, now)
 		s := p.b.at(key, now)
 		s.faults++
 		s.open(failure, now, 1)
@@ -155,6 +155,14 @@ func (s *breakerSwitch) open(failure *Error, now time.Time, after int) {
 	s.last = failure
 	if until := now.Add(s.pause); until.After(s.until) {
 		s.until = until
+	}
+}
+
+// shut closes a switch, but for a pause that the vault has asked for: calls that
+// began before it may still end well.
+func (b *breaker) shut(key string, now time.Time) {
+	if s := b.switches[key]; s != nil && !(s.asked && now.Before(s.until)) {
+		delete(b.switches, key)
 	}
 }
 

@@ -2,6 +2,7 @@ package keyvault_test
 
 import (
 	"net/http"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -99,6 +100,33 @@ func TestBreaker_RetryAfterIsHonoured(t *testing.T) {
 		time.Sleep(time.Second)
 		_, err = c.Decrypt(within(t, 3*time.Second), key1, []byte("block"))
 		require.NoError(t, err)
+	})
+}
+
+// A call that began before the pause and ends well does not cut it short.
+func TestBreaker_LateSuccessKeepsThePause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWeb()
+		w.answer = func(r request) (*http.Response, error) {
+			if r.op == "encrypt" {
+				return nil, wait(r, time.Second)
+			}
+			resp := vaultError(r, 429, "Throttled", "", "")
+			resp.Header.Set("Retry-After", "30")
+			return resp, nil
+		}
+		c, _ := newClient(t, w, &bank{})
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			_, err := c.Encrypt(within(t, 3*time.Second), key1, []byte("seed"))
+			require.NoError(t, err)
+		})
+		synctest.Wait()
+		_, err := c.Decrypt(within(t, 3*time.Second), key1, []byte("block"))
+		require.Error(t, err)
+		wg.Wait()
+		_, err = c.Decrypt(within(t, 3*time.Second), key1, []byte("block"))
+		require.True(t, failure(t, err).Remembered)
 	})
 }
 

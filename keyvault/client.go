@@ -32,7 +32,7 @@ type ClientConfig struct {
 	RootCAs *x509.CertPool
 	// Transport replaces the HTTP transport, for tests.
 	Transport http.RoundTripper
-	// Proxy sends all requests by way of a forwarding service; nil does not.
+	// Proxy sends all requests by way of a forwarding service. Optional.
 	Proxy *ProxyMode
 	// Wrap uses wrapKey and unwrapKey in the place of encrypt and decrypt: the
 	// same bytes for an RSA key, another permission.
@@ -64,7 +64,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 	if cfg.Credential == nil {
 		return nil, errors.New("a credential is required")
 	}
-	rt, err := roundTripper(cfg.Transport, cfg.RootCAs, cfg.CAFile, cfg.Proxy)
+	rt, err := roundTripper(cfg.Transport, cfg.RootCAs, cfg.CAFile, cfg.Proxy, forwardToVault)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 }
 
 // roundTripper makes the transport of a client or credential.
-func roundTripper(rt http.RoundTripper, roots *x509.CertPool, caFile string, proxy *ProxyMode) (http.RoundTripper, error) {
+func roundTripper(rt http.RoundTripper, roots *x509.CertPool, caFile string, proxy *ProxyMode, target string) (http.RoundTripper, error) {
 	if rt == nil {
 		if roots == nil {
 			var err error
@@ -93,7 +93,7 @@ func roundTripper(rt http.RoundTripper, roots *x509.CertPool, caFile string, pro
 		rt = newTransport(roots)
 	}
 	if proxy != nil {
-		return proxy.wrap(rt)
+		return proxy.wrap(rt, target)
 	}
 	return rt, nil
 }
@@ -119,6 +119,10 @@ func (c *Client) host(host string) (*azkeys.Client, error) {
 func (c *Client) do(ctx context.Context, op Op, ref Ref, fn func(context.Context, *azkeys.Client, *call) error) *Error {
 	background := isBackground(ctx)
 	cl := &call{op: op, ref: ref}
+	evidence := c.onOutcome != nil
+	if op == opDeleted {
+		cl.op, evidence = OpGet, false
+	}
 	ctx, cancel := withBudget(ctx)
 	defer cancel()
 	ctx, tr := withTrace(ctx)
@@ -152,7 +156,7 @@ func (c *Client) do(ctx context.Context, op Op, ref Ref, fn func(context.Context
 
 	failure := c.guarded(cl.context(ctx, deadline, background, leave.trial()), cl, fn)
 	leave.done(failure)
-	if c.onOutcome != nil && (failure == nil || failure.Reason != Canceled) {
+	if evidence && (failure == nil || failure.Reason != Canceled) {
 		c.onOutcome(Outcome{Op: op, Key: ref, Err: failure, Time: time.Now()})
 	}
 	return failure

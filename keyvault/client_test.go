@@ -3,6 +3,7 @@ package keyvault_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -57,6 +58,50 @@ func TestClient_Get(t *testing.T) {
 	require.Equal(t, "RSA", a.KeyType)
 	require.Equal(t, []string{"encrypt", "decrypt"}, a.KeyOps)
 }
+
+// For a live key, "not found" among the deleted ones is the good answer.
+func TestClient_DeletedIsNoEvidence(t *testing.T) {
+	w := newWeb()
+	w.answer = func(r request) (*http.Response, error) {
+		if r.op == "getdeleted" {
+			return vaultError(r, 404, "KeyNotFound", "", "Deleted Key not found: k1"), nil
+		}
+		return nil, nil
+	}
+	c, seen := newClient(t, w, &bank{})
+	_, err := c.Deleted(t.Context(), key1)
+	require.Equal(t, keyvault.KeyNotFound, failure(t, err).Reason)
+	require.Empty(t, seen.outcomes)
+	require.Equal(t, keyvault.OpGet, seen.calls[0].Op)
+	_, err = c.Get(t.Context(), key1.WithVersion(v1))
+	require.NoError(t, err, "the breaker of GET is another one")
+}
+
+func TestClient_ProxyMode(t *testing.T) {
+	w := newWeb()
+	var seen []*http.Request
+	forward := roundTrip(func(r *http.Request) (*http.Response, error) {
+		seen = append(seen, r)
+		in := r.Clone(r.Context())
+		in.URL.Path = strings.TrimPrefix(r.URL.Path, "/kvlab.vault.azure.net")
+		return w.RoundTrip(in)
+	})
+	c, err := keyvault.NewClient(keyvault.ClientConfig{Credential: &bank{}, Transport: forward, Proxy: &keyvault.ProxyMode{Address: "127.0.0.1", Port: 7788}})
+	require.NoError(t, err)
+	_, err = c.Encrypt(t.Context(), key1, []byte("seed"))
+	require.NoError(t, err)
+	require.Len(t, seen, 2)
+	for _, r := range seen {
+		require.Equal(t, "http://127.0.0.1:7788/kvlab.vault.azure.net/keys/k1/"+v1+"/encrypt", r.URL.Scheme+"://"+r.URL.Host+r.URL.Path)
+		require.Equal(t, "KeyVault", r.Header.Get("x-azure-proxy-target"))
+	}
+	_, err = keyvault.NewClient(keyvault.ClientConfig{Credential: &bank{}, Proxy: &keyvault.ProxyMode{Address: "127.0.0.1"}})
+	require.ErrorContains(t, err, "port")
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 func TestClient_RefusesWhatIsNoKey(t *testing.T) {
 	w := newWeb()

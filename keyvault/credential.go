@@ -74,7 +74,7 @@ func NewCredential(cfg *AzureConfig, opts CredentialOptions) (*Credential, error
 	if err != nil {
 		return nil, prefixEach(cfg.path, err)
 	}
-	rt, err := roundTripper(opts.Transport, opts.RootCAs, opts.CAFile, opts.Proxy)
+	rt, err := roundTripper(opts.Transport, opts.RootCAs, opts.CAFile, opts.Proxy, forwardToLogin)
 	if err != nil {
 		return nil, err
 	}

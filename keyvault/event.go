@@ -28,7 +28,8 @@ type Call struct {
 
 // An Outcome is the end of one operation, after retries. It is evidence about
 // the key: outcomes that were answered by the circuit breaker, or that ended
-// because the caller left, are not reported.
+// because the caller left, are not reported. Nor is a look at deleted keys. A list
+// says nothing about a key: a vault answers it for missing keys too.
 type Outcome struct {
 	Op   Op
 	Key  Ref

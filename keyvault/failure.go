@@ -39,7 +39,6 @@ func (c *call) failure(ctx context.Context, err error) *Error {
 	}
 	if re, ok := errors.AsType[*azcore.ResponseError](err); ok && re.RawResponse != nil {
 		if e := answerError(c.op, c.ref, re.RawResponse); e != nil {
-			e.Err = err
 			return e
 		}
 	}

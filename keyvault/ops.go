@@ -17,6 +17,10 @@ import (
 // maxPages bounds a listing: 25 versions a page, and no key has a thousand.
 const maxPages = 80
 
+// opDeleted is a GET of a deleted key. It has a breaker of its own, and its 404
+// is no evidence: for a live key that is the good answer.
+const opDeleted Op = "getdeleted"
+
 // errIncomplete is a success without its content.
 var errIncomplete = errors.New("incomplete result")
 
@@ -203,7 +207,7 @@ func (c *Client) Deleted(ctx context.Context, ref Ref) (Attributes, error) {
 		return Attributes{}, err
 	}
 	out := Attributes{Key: ref}
-	failure := c.do(ctx, OpGet, ref, func(ctx context.Context, keys *azkeys.Client, cl *call) error {
+	failure := c.do(ctx, opDeleted, ref, func(ctx context.Context, keys *azkeys.Client, cl *call) error {
 		r, err := keys.GetDeletedKey(ctx, ref.Name, nil)
 		if err != nil {
 			return err

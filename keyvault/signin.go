@@ -33,7 +33,8 @@ var signInHints = map[string]string{
 // failure puts a failed sign-in in words. What the endpoint says is cut to its
 // code: its message names the application and its callers.
 func (c *Credential) failure(ctx context.Context, err error) *Error {
-	e := &Error{Reason: CredentialsUnavailable, Err: err}
+	// The library's error is not kept: it holds the request, and so the secret.
+	e := &Error{Reason: CredentialsUnavailable}
 	s := traceOf(ctx).snapshot()
 	host := s.host
 	if host == "" {

@@ -123,7 +123,7 @@ func (w *web) calls(op string) int {
 
 // good is the answer of a healthy vault, whose encryption is a reversal.
 func good(r request) *http.Response {
-	kid := "https://" + r.http.URL.Host + "/keys/k1/" + r.version
+	kid := "https://kvlab.vault.azure.net/keys/k1/" + r.version
 	switch r.op {
 	case "get":
 		return reply(r.http, 200, fmt.Sprintf(`{"key":{"kid":%q,"kty":"RSA","key_ops":["encrypt","decrypt"]},"attributes":{"enabled":true,"created":1700000000,"exp":1900000000}}`, kid))
