@@ -33,7 +33,8 @@ func (v *Vault) crypt(op Op, ver *version, algorithm string, value []byte) ([]by
 		if digest != nil {
 			block, err = rsa.EncryptOAEP(digest(), rand.Reader, &ver.priv.PublicKey, value, nil)
 		} else {
-			block, err = rsa.EncryptPKCS1v15(rand.Reader, &ver.priv.PublicKey, value) //nolint:staticcheck // the service offers it, and existing v1 data was written so
+			//lint:ignore SA1019 the service offers it, and KMS v1 data was written so
+			block, err = rsa.EncryptPKCS1v15(rand.Reader, &ver.priv.PublicKey, value)
 		}
 		if err != nil {
 			return nil, badParameter(textBadProperty) // too long for the key
@@ -47,7 +48,8 @@ func (v *Vault) crypt(op Op, ver *version, algorithm string, value []byte) ([]by
 		}
 		return plain, nil
 	}
-	plain, err := rsa.DecryptPKCS1v15(rand.Reader, ver.priv, value) //nolint:staticcheck // see above
+	//lint:ignore SA1019 see above
+	plain, err := rsa.DecryptPKCS1v15(rand.Reader, ver.priv, value)
 	if err != nil {
 		return nil, badParameter(textBadPKCS1)
 	}

@@ -3,7 +3,6 @@ package vault
 import (
 	"crypto/x509"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -143,9 +142,14 @@ func (d *directory) setIdentities(list []Identity) {
 	d.identities = slices.Clone(list)
 }
 
-var (
-	errSeveralIdentities = errors.New("Multiple user assigned identities exist, please specify the clientId / resourceId of the identity in the token request") //nolint:staticcheck // the service's own text
-	errNoIdentity        = errors.New("Identity not found")                                                                                                     //nolint:staticcheck // see above
+// An identityError is the service's own text.
+type identityError string
+
+func (e identityError) Error() string { return string(e) }
+
+const (
+	errSeveralIdentities identityError = "Multiple user assigned identities exist, please specify the clientId / resourceId of the identity in the token request"
+	errNoIdentity        identityError = "Identity not found"
 )
 
 // identity finds the identity that a query names, or the one there is.

@@ -209,8 +209,10 @@ func TestSlowCutAndLongAnswers(t *testing.T) {
 	require.Equal(t, "0123456789", body)
 	require.GreaterOrEqual(t, time.Since(begun), 50*time.Millisecond)
 
-	r.srv.AddFault(vault.Fault{SlowBody: time.Second, Times: 1})
-	res, _, err := r.get(soon(t), r.ver)
+	r.srv.AddFault(vault.Fault{SlowBody: time.Minute, Times: 1})
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	res, _, err := r.get(ctx, r.ver)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.Equal(t, 200, res.StatusCode, "the headers come at once")
 

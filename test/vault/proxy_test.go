@@ -1,7 +1,6 @@
 package vault_test
 
 import (
-	"io"
 	"net/http"
 	"os"
 	"strings"
@@ -17,11 +16,9 @@ func TestTheProxyLeadsNowhereElse(t *testing.T) {
 	hc := &http.Client{Transport: proxied(t, srv)}
 	res, err := hc.Get(v.URL() + "/healthstatus")
 	require.NoError(t, err)
-	b, err := io.ReadAll(res.Body)
-	require.NoError(t, err)
 	res.Body.Close()
 	require.Equal(t, 200, res.StatusCode)
-	require.Contains(t, string(b), "127.0.0.1")
+	require.Contains(t, res.Header.Get("X-Ms-Keyvault-Network-Info"), "addr=127.0.0.1;")
 
 	_, err = hc.Get("https://example.com/")
 	require.ErrorContains(t, err, "Forbidden")

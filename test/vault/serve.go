@@ -26,7 +26,9 @@ func (v *Vault) serve(w http.ResponseWriter, r *http.Request) {
 	v.srv.exchange(w, r, c, func() *reply {
 		switch {
 		case t.op == OpHealth:
-			return v.reply(v.healthStatus(r))
+			out := v.reply(http.StatusOK, struct{}{})
+			out.header.Set("X-Ms-Keyvault-Network-Info", "conn_type=Ipv4;addr="+clientAddr(r)+";act_addr_fam=InterNetwork;")
+			return out
 		case refusal != nil:
 			return v.failure(refusal)
 		}
@@ -145,10 +147,6 @@ func (v *Vault) dress(out *reply) *reply {
 		h.Set("X-Ms-Keyvault-Service-Version", "1.9.0.0")
 	}
 	return out
-}
-
-func (v *Vault) healthStatus(r *http.Request) (int, any) {
-	return 200, map[string]string{"status": "Healthy", "addr": clientAddr(r)}
 }
 
 func clientAddr(r *http.Request) string {

@@ -154,7 +154,7 @@ func (s *Server) greet(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 		return nil, err
 	}
 	if l.TLS == TLSOld {
-		return &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, Certificates: []tls.Certificate{*cert}}, nil //nolint:gosec // that is the fault
+		return &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, Certificates: []tls.Certificate{*cert}}, nil
 	}
 	protos := []string{"http/1.1"}
 	if s.cfg.HTTP2 {
