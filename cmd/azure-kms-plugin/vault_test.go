@@ -3,9 +3,14 @@ package main
 import (
 	"context"
 	"encoding/base64"
+	"net"
+	"net/http/httptest"
+	"net/http/httputil"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -293,4 +298,67 @@ func TestServe_AbstractSocket(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.state"))
 	require.NoError(t, err)
 	require.Empty(t, files)
+}
+
+// Traffic is evidence: its failures show before the next probe, and its
+// successes end them. Status stays ok meanwhile.
+func TestServe_TrafficIsEvidence(t *testing.T) {
+	l := startLab(t, nil, nil)
+	client := l.client(t)
+	enc, err := client.Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: []byte(seed), Uid: "u"})
+	require.NoError(t, err)
+	decrypt := func() error {
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+		defer cancel()
+		_, err := client.Decrypt(ctx, &kmsapi.DecryptRequest{Ciphertext: enc.Ciphertext, KeyId: enc.KeyId, Annotations: enc.Annotations, Uid: "u"})
+		return err
+	}
+	require.NoError(t, decrypt())
+
+	l.srv.AddFault(vault.Fault{Op: "decrypt", Status: 403, Code: "Forbidden", InnerCode: "AccessDenied"})
+	require.ErrorContains(t, decrypt(), "AccessDenied: ")
+	code, body := get(t, l.health+"/readyz")
+	require.Equal(t, 503, code)
+	require.Contains(t, body, "key: AccessDenied: ")
+	status, err := l.status(t)
+	require.NoError(t, err)
+	require.Equal(t, "ok", status.Healthz)
+
+	l.srv.ClearFaults()
+	require.Eventually(t, func() bool { return decrypt() == nil }, patience, 100*time.Millisecond, "the breaker asks once a second")
+	code, _ = get(t, l.health+"/readyz")
+	require.Equal(t, 200, code)
+	require.Contains(t, l.stderr.String(), "key cannot be used now")
+}
+
+// Proxy mode: all requests go to the forwarding service, which is told what
+// they are for, and the key ID stays that of the vault (R06).
+func TestServe_ProxyMode(t *testing.T) {
+	srv, v, version := newVault(t, vault.Config{})
+	var vaults, logins atomic.Int32
+	relay := httptest.NewServer(&httputil.ReverseProxy{
+		Transport: srv.Transport(),
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme = "https"
+			switch r.In.Header.Get("x-azure-proxy-target") {
+			case "KeyVault":
+				vaults.Add(1)
+				host, path, _ := strings.Cut(strings.TrimPrefix(r.In.URL.Path, "/"), "/")
+				r.Out.URL.Host, r.Out.Host, r.Out.URL.Path = host, host, "/"+path
+			case "AzureActiveDirectory":
+				logins.Add(1)
+				r.Out.URL.Host, r.Out.Host = "login.microsoftonline.com", "login.microsoftonline.com"
+			}
+		},
+	})
+	t.Cleanup(relay.Close)
+	addr := relay.Listener.Addr().(*net.TCPAddr)
+	dir := shortDir(t)
+	_, err := srv.AzureJSON(dir)
+	require.NoError(t, err)
+	p := prepare(t, dir, []string{"HTTPS_PROXY=", "HTTP_PROXY="}, "--key-version="+version,
+		"--proxy-mode", "--proxy-address=127.0.0.1", "--proxy-port="+strconv.Itoa(addr.Port)).start(t).serving(t)
+	(&lab{process: p, srv: srv, vault: v, version: version}).roundTrip(t)
+	require.Positive(t, vaults.Load())
+	require.Positive(t, logins.Load())
 }
