@@ -104,7 +104,7 @@ func (s *socket) lock(wait time.Duration) (unlock func(), err error) {
 }
 
 const (
-	lockWait  = 3 * time.Second
+	lockWait  = 2 * time.Second
 	leaveWait = 500 * time.Millisecond // for the lock, when stopping
 	lockPoll  = 10 * time.Millisecond
 	probeWait = time.Second

@@ -405,3 +405,65 @@ func TestSocket_NotInherited(t *testing.T) {
 	}
 	require.Equal(t, "0", strings.TrimSpace(string(out)))
 }
+
+// The file is never open wider than asked, not for the instant between bind and
+// chmod: somebody may be watching the directory.
+func TestSocket_NeverBroaderThanAsked(t *testing.T) {
+	old := syscall.Umask(0)
+	defer syscall.Umask(old)
+	path := socketPath(t)
+	var seen [0o1000]bool
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			var st syscall.Stat_t
+			if syscall.Lstat(path, &st) == nil {
+				seen[st.Mode&0o777] = true
+			}
+		}
+	}()
+	for range 200 {
+		r := newRig(t, at(path), func(c *plugin.Config) { c.Socket.Group = fmt.Sprint(os.Getegid()) })
+		require.NoError(t, r.Listen())
+		r.Stop()
+	}
+	close(stop)
+	<-done
+	for m, was := range seen {
+		if was {
+			require.Contains(t, []int{0o600, 0o660}, m, "mode %o", m)
+		}
+	}
+}
+
+// A directory whose lock is not to be had stops a start, but never a stop; the
+// file that is left then is stale and goes with the next start.
+func TestSocket_DirectoryIsLocked(t *testing.T) {
+	r := serve(t)
+	dir, err := os.Open(filepath.Dir(r.path))
+	require.NoError(t, err)
+	defer dir.Close()
+	require.NoError(t, syscall.Flock(int(dir.Fd()), syscall.LOCK_EX))
+
+	err = newRig(t, at(r.path+"2")).Listen()
+	require.ErrorContains(t, err, "lock")
+	require.ErrorContains(t, err, dir.Name())
+
+	start := time.Now()
+	r.cancel()
+	require.NoError(t, <-r.done)
+	require.Less(t, time.Since(start), 2*time.Second)
+	require.FileExists(t, r.path)
+
+	require.NoError(t, dir.Close())
+	next := newRig(t, at(r.path))
+	require.NoError(t, next.Listen())
+	next.Stop()
+	require.NoFileExists(t, r.path)
+}
