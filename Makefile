@@ -17,7 +17,10 @@ SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 # Static, without paths of this machine and without a debugger's tables. The
 # version comes from here and not from VCS stamping, which is off in a source
 # archive and would make its binary differ from the same one built in a clone.
-GO_BUILD := CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
+# grpcnotrace leaves out gRPC's debug pages: the templates behind them keep the
+# linker from dropping unused methods, which costs a fifth of the binary and of
+# the idle memory.
+GO_BUILD := CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
 
 # Modules with Go code of ours. Each is linted, vetted and kept tidy.
 MODULES := . test/vault test

@@ -28,7 +28,7 @@ func TestDockerfile_AgreesWithTheImage(t *testing.T) {
 	require.Regexp(t, `golang:`+regexp.QuoteMeta(string(minor[1]))+` AS build$`, first["FROM"])
 	makefile, err := os.ReadFile(filepath.Join(moduleRoot, "Makefile"))
 	require.NoError(t, err)
-	for _, flag := range []string{"CGO_ENABLED=0", "-trimpath", "-buildvcs=false", "-s -w -X main.version="} {
+	for _, flag := range []string{"CGO_ENABLED=0", "-tags grpcnotrace", "-trimpath", "-buildvcs=false", "-s -w -X main.version="} {
 		require.Contains(t, first["RUN"], flag)
 		require.Contains(t, string(makefile), flag)
 	}
