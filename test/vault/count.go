@@ -183,7 +183,7 @@ func (n *counter) refuse(host string) {
 func (n *counter) refusedHosts() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.Clone(n.refused)
+	return append([]string{}, n.refused...)
 }
 
 func (n *counter) flight() (now, most int) {

@@ -3,8 +3,6 @@ package vault
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,8 +10,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -239,58 +235,6 @@ func (s *Server) only() *Vault {
 	return s.order[0]
 }
 
-// Vault returns the Key Vault with the name, in the public cloud, which it
-// makes if need be. It panics if the name cannot be one.
-func (s *Server) Vault(name string) *Vault {
-	return s.mustVault(strings.ToLower(name) + "." + clouds[0].vault)
-}
-
-// HSM is Vault for a Managed HSM.
-func (s *Server) HSM(name string) *Vault {
-	return s.mustVault(strings.ToLower(name) + "." + clouds[0].hsm)
-}
-
-func (s *Server) mustVault(host string) *Vault {
-	v, err := s.VaultAt(host)
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
-// VaultAt is Vault for a full host name, of any cloud, vault or Managed HSM.
-func (s *Server) VaultAt(host string) (*Vault, error) {
-	host = strings.ToLower(host)
-	name, cloud, hsm, ok := splitHost(host)
-	if !ok || !vaultNameForm.MatchString(name) {
-		return nil, fmt.Errorf("%q is not the host name of a vault or Managed HSM", host)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	v := s.vaults[host]
-	if v == nil {
-		v = &Vault{
-			srv: s, host: host, cloud: cloud, hsm: hsm, keys: map[string]*key{}, tenant: s.TenantID,
-			access: AccessRBAC, network: NetworkOpen, allowed: map[string][]Permission{},
-		}
-		s.vaults[host] = v
-		s.order = append(s.order, v)
-	}
-	return v, nil
-}
-
-// RemoveVault makes a vault's name unknown, as a purged vault's is.
-func (s *Server) RemoveVault(host string) {
-	s.mu.Lock()
-	v := s.vaults[strings.ToLower(host)]
-	delete(s.vaults, strings.ToLower(host))
-	s.order = slices.DeleteFunc(s.order, func(o *Vault) bool { return o == v })
-	s.mu.Unlock()
-	if v != nil {
-		s.main.each(func(c *conn) bool { return c.name() == v.host }, (*conn).retire)
-	}
-}
-
 // now is the emulator's clock.
 func (s *Server) now() time.Time { return s.cfg.Now().Add(time.Duration(s.skew.Load())) }
 
@@ -301,49 +245,4 @@ func (s *Server) newCall(r *http.Request, host string, op Op) *call {
 	return &call{Request{
 		Time: s.now(), Host: host, Method: r.Method, Path: r.URL.Path, Op: op, UserAgent: r.UserAgent(),
 	}}
-}
-
-// CAFile is the CA's certificate as PEM; Close removes it.
-func (s *Server) CAFile() string { return filepath.Join(s.tempDir, "ca.pem") }
-
-// CertPool holds the CA's certificate.
-func (s *Server) CertPool() *x509.CertPool { return s.ca.pool() }
-
-// Addr is the address of the service itself.
-func (s *Server) Addr() string { return s.main.addr.String() }
-
-// ProxyURL is where an HTTP proxy leads the service's names here and refuses all others.
-func (s *Server) ProxyURL() string { return "http://" + s.proxy.addr.String() }
-
-// AdminURL is where the JSON API of the package documentation is.
-func (s *Server) AdminURL() string { return "http://" + s.admin.Addr().String() }
-
-// Env is what makes a child process reach the service under its real names.
-func (s *Server) Env() []string {
-	return []string{
-		"HTTPS_PROXY=" + s.ProxyURL(), "https_proxy=" + s.ProxyURL(),
-		"HTTP_PROXY=" + s.ProxyURL(), "http_proxy=" + s.ProxyURL(),
-		"NO_PROXY=", "no_proxy=", "SSL_CERT_FILE=" + s.CAFile(),
-	}
-}
-
-// IdentityEnv is what makes a child process find its managed identity here in
-// the style of App Service.
-func (s *Server) IdentityEnv() []string {
-	return []string{"IDENTITY_ENDPOINT=" + s.AdminURL() + "/identity/token", "IDENTITY_HEADER=" + s.identityHeader}
-}
-
-// AzureJSON writes azure.json with the default principal's secret into dir.
-func (s *Server) AzureJSON(dir string) (string, error) {
-	path := filepath.Join(dir, "azure.json")
-	b, err := json.MarshalIndent(map[string]any{
-		"cloud": "AzurePublicCloud", "tenantId": s.TenantID, "aadClientId": s.ClientID, "aadClientSecret": s.ClientSecret,
-	}, "", "  ")
-	if err != nil {
-		return "", err
-	}
-	if err := os.WriteFile(path, append(b, '\n'), 0o600); err != nil {
-		return "", err
-	}
-	return path, nil
 }

@@ -1,0 +1,147 @@
+package vault
+
+import (
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+)
+
+func (s *Server) adminVault(r *http.Request) (*Vault, error) {
+	v := s.lookup(s.fullHost(r.PathValue("host")))
+	if v == nil {
+		return nil, fmt.Errorf("vault %q: %w", r.PathValue("host"), errAdminNotFound)
+	}
+	return v, nil
+}
+
+func (s *Server) adminPatchVault(r *http.Request) (any, error) {
+	v, err := s.adminVault(r)
+	var in struct {
+		Access  AccessModel `json:"access"`
+		Network Network     `json:"network"`
+		Tenant  string      `json:"tenant"`
+	}
+	if err = errors.Join(err, read(r, &in)); err != nil {
+		return nil, err
+	}
+	if in.Access != "" {
+		err = errors.Join(err, v.SetAccessModel(in.Access))
+	}
+	if in.Network != "" {
+		err = errors.Join(err, v.SetNetwork(in.Network))
+	}
+	if in.Tenant != "" {
+		v.SetTenant(in.Tenant)
+	}
+	return nil, err
+}
+
+func (s *Server) adminAllow(r *http.Request) (any, error) {
+	v, err := s.adminVault(r)
+	var perms []Permission
+	if err = errors.Join(err, read(r, &perms)); err != nil {
+		return nil, err
+	}
+	return nil, v.Allow(r.PathValue("principal"), perms...)
+}
+
+type adminVersion struct {
+	Version   string     `json:"version,omitempty"`
+	Enabled   *bool      `json:"enabled,omitempty"`
+	NotBefore *time.Time `json:"notBefore,omitempty"`
+	Expires   *time.Time `json:"expires,omitempty"`
+	Created   *time.Time `json:"created,omitempty"`
+	Ops       []string   `json:"ops,omitempty"`
+	Bits      int        `json:"bits,omitempty"`
+	PEM       string     `json:"pem,omitempty"` // only read: an RSA private key
+}
+
+func (s *Server) adminVersions(r *http.Request) (any, error) {
+	v, err := s.adminVault(r)
+	if err != nil {
+		return nil, err
+	}
+	list := []adminVersion{}
+	for _, ver := range v.Versions(r.PathValue("name")) {
+		a := adminVersion{Version: ver.ID, Enabled: &ver.Enabled, Created: &ver.Created, Ops: ver.Ops, Bits: ver.Bits}
+		if !ver.NotBefore.IsZero() {
+			a.NotBefore = &ver.NotBefore
+		}
+		if !ver.Expires.IsZero() {
+			a.Expires = &ver.Expires
+		}
+		list = append(list, a)
+	}
+	return list, nil
+}
+
+func (s *Server) adminCreateKey(r *http.Request) (any, error) {
+	v, err := s.adminVault(r)
+	var in adminVersion
+	if err = errors.Join(err, read(r, &in)); err != nil {
+		return nil, err
+	}
+	o := KeyOptions{Bits: in.Bits, Version: in.Version, Ops: in.Ops, Disabled: in.Enabled != nil && !*in.Enabled}
+	for _, t := range []struct {
+		from *time.Time
+		to   *time.Time
+	}{{in.NotBefore, &o.NotBefore}, {in.Expires, &o.Expires}, {in.Created, &o.Created}} {
+		if t.from != nil {
+			*t.to = *t.from
+		}
+	}
+	if in.PEM != "" {
+		if o.Key, err = parsePEM(in.PEM); err != nil {
+			return nil, err
+		}
+	}
+	id, err := v.CreateKey(r.PathValue("name"), o)
+	return map[string]string{"version": id, "url": v.KeyURL(r.PathValue("name"), id)}, err
+}
+
+func parsePEM(text string) (*rsa.PrivateKey, error) {
+	block, _ := pem.Decode([]byte(text))
+	if block == nil {
+		return nil, errors.New("pem: this is not PEM")
+	}
+	if k, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
+		return k, nil
+	}
+	k, err := x509.ParsePKCS8PrivateKey(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("pem: %w", err)
+	}
+	if rsaKey, ok := k.(*rsa.PrivateKey); ok {
+		return rsaKey, nil
+	}
+	return nil, errors.New("pem: this is not an RSA key")
+}
+
+func (s *Server) adminPatchKey(r *http.Request) (any, error) {
+	v, err := s.adminVault(r)
+	var in adminVersion
+	if err = errors.Join(err, read(r, &in)); err != nil {
+		return nil, err
+	}
+	name, id := r.PathValue("name"), r.PathValue("version")
+	if id == "current" {
+		id = ""
+	}
+	if in.Enabled != nil {
+		err = errors.Join(err, v.SetEnabled(name, id, *in.Enabled))
+	}
+	if in.NotBefore != nil {
+		err = errors.Join(err, v.SetNotBefore(name, id, *in.NotBefore))
+	}
+	if in.Expires != nil {
+		err = errors.Join(err, v.SetExpires(name, id, *in.Expires))
+	}
+	if in.Ops != nil {
+		err = errors.Join(err, v.SetKeyOps(name, id, in.Ops...))
+	}
+	return nil, err
+}
