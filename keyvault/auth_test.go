@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -18,12 +19,10 @@ import (
 // refuse answers 401 to the tokens that it names.
 func refuse(w *web, tokens ...string) func(request) (*http.Response, error) {
 	return func(r request) (*http.Response, error) {
-		for _, tk := range tokens {
-			if r.token == tk {
-				resp := vaultError(r, 401, "Unauthorized", "", "AKV10022: Invalid audience CANARY")
-				resp.Header.Set("WWW-Authenticate", w.challenge)
-				return resp, nil
-			}
+		if slices.Contains(tokens, r.token) {
+			resp := vaultError(r, 401, "Unauthorized", "", "AKV10022: Invalid audience CANARY")
+			resp.Header.Set("WWW-Authenticate", w.challenge)
+			return resp, nil
 		}
 		return nil, nil
 	}

@@ -48,7 +48,7 @@ func (g *flights) do(ctx context.Context, key flightKey, ref Ref, fn func(contex
 		select {
 		case <-f.done:
 			plain, err := g.result(f)
-			if timedOut(err) && own.Err() == nil {
+			if timedOut(err) && time.Until(deadline) > maxMargin {
 				continue // its first caller's deadline, not ours
 			}
 			return plain, err

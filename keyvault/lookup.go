@@ -3,6 +3,7 @@ package keyvault
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -55,12 +56,7 @@ func newLookup(cfg KeyringConfig) *lookup {
 
 // has compares exactly: two spellings of a host hash to different key IDs.
 func (l *lookup) has(key Ref) bool {
-	for _, k := range l.keys {
-		if k == key {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(l.keys, key)
 }
 
 // find returns the version behind id, which is well formed.
@@ -71,11 +67,9 @@ func (l *lookup) find(ctx context.Context, id, hint string) (Ref, *Error) {
 	if keyVersionForm.MatchString(hint) {
 		for _, key := range l.keys {
 			r := key.WithVersion(hint)
-			for _, known := range r.KeyIDs() {
-				if known == id {
-					l.known.add(r)
-					return r, nil
-				}
+			if slices.Contains(r.KeyIDs(), id) {
+				l.known.add(r)
+				return r, nil
 			}
 		}
 	}

@@ -50,9 +50,9 @@ func newTransport(roots *x509.CertPool) *http.Transport {
 		// Longer than the time between two probes, so that a connection is warm
 		// when kube-apiserver calls.
 		IdleConnTimeout:        3 * time.Minute,
-		ResponseHeaderTimeout:  0, // the call's own deadline
 		MaxResponseHeaderBytes: 64 << 10,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 5 * time.Second},
+		// Behind a proxy the socket option sees only the way to the proxy.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 5 * time.Second},
 		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, resp *http.Response) error {
 			if resp.StatusCode != http.StatusOK {
 				return &proxyError{status: resp.StatusCode}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -33,9 +34,8 @@ func newLab(t *testing.T, cfg vault.Config) *lab {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = srv.Close() })
 	l := &lab{srv: srv, kv: srv.Vault("kvlab")}
-	version, err := l.kv.CreateKey("k1", vault.KeyOptions{Bits: 2048})
-	require.NoError(t, err)
-	l.ref = keyvault.Ref{Host: l.kv.Host(), Name: "k1", Version: version}
+	require.NoError(t, l.kv.ImportKey("k1", v2, testKey(t)))
+	l.ref = keyvault.Ref{Host: l.kv.Host(), Name: "k1", Version: v2}
 	path, err := srv.AzureJSON(t.TempDir())
 	require.NoError(t, err)
 	l.connect(t, path, srv.Transport())
@@ -237,7 +237,7 @@ func azureJSON(t *testing.T, srv *vault.Server) string {
 	return path
 }
 
-// Once warm, 64 callers open no connection.
+// 64 callers need 64 connections, however many calls they make.
 func TestVault_ConnectionsAreReused(t *testing.T) {
 	l := newLab(t, vault.Config{})
 	l.connect(t, azureJSON(t, l.srv), keyvault.TransportTo(l.srv.Addr(), l.srv.CertPool()))
@@ -254,10 +254,10 @@ func TestVault_ConnectionsAreReused(t *testing.T) {
 		}
 		wg.Wait()
 	}
-	burst(2)
-	before := l.srv.ConnectionsTo(l.ref.Host)
-	burst(10)
-	require.Equal(t, before, l.srv.ConnectionsTo(l.ref.Host))
+	burst(12)
+	// One for each caller, and a few that were dialled while another fell free.
+	// A pool that is too small opens one for nearly every call.
+	require.LessOrEqual(t, l.srv.ConnectionsTo(l.ref.Host), 64+16)
 }
 
 func TestVault_IdenticalDecryptsAreOneCall(t *testing.T) {
@@ -299,9 +299,8 @@ func TestVault_HangIsCancelledAtTheVault(t *testing.T) {
 func TestVault_ManagedHSM(t *testing.T) {
 	l := newLab(t, vault.Config{})
 	hsm := l.srv.HSM("hsmlab")
-	version, err := hsm.CreateKey("k1", vault.KeyOptions{Bits: 2048})
-	require.NoError(t, err)
-	ref := keyvault.Ref{Host: hsm.Host(), Name: "k1", Version: version}
+	require.NoError(t, hsm.ImportKey("k1", v1, testKey(t)))
+	ref := keyvault.Ref{Host: hsm.Host(), Name: "k1", Version: v1}
 	block, err := l.c.Encrypt(within(t, 3*time.Second), ref, []byte("seed"))
 	require.NoError(t, err)
 	plain, err := l.c.Decrypt(within(t, 3*time.Second), ref, block)
@@ -324,9 +323,7 @@ func TestVault_SignInRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fields := map[string]string{"tenantId": l.srv.TenantID, "aadClientId": l.srv.ClientID, "aadClientSecret": l.srv.ClientSecret}
-			for k, v := range tt.change {
-				fields[k] = v
-			}
+			maps.Copy(fields, tt.change)
 			data, err := json.Marshal(fields)
 			require.NoError(t, err)
 			path := filepath.Join(t.TempDir(), "azure.json")
