@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
+
+	"azure-kms-plugin/health"
+	"azure-kms-plugin/keyvault"
+	"azure-kms-plugin/metrics"
+	"azure-kms-plugin/plugin"
+)
+
+// scrapeBound is far above what a scrape takes; nothing in it waits.
+const scrapeBound = 10 * time.Second
+
+// program is the plugin's parts, wired but not running.
+type program struct {
+	key      keyvault.Ref
+	server   *plugin.Server
+	tracker  *health.Tracker
+	prober   *health.Prober
+	registry *prometheus.Registry
+	web      health.HandlerConfig
+}
+
+func assemble(o options, id identity, logs loggers) (*program, error) {
+	p := &program{key: o.key(id.config.Cloud()), registry: prometheus.NewRegistry()}
+
+	var memory *health.Memory
+	if dir := o.memoryDir(); dir != "" {
+		memory = health.OpenMemory(health.MemoryPath(dir, o.address.String(), p.key), p.key, logs.main)
+	}
+	p.tracker = health.NewTracker(health.Config{Key: p.key, Memory: memory, Logger: logs.main})
+
+	m := metrics.New(p.registry, metrics.Config{
+		Build:           build(),
+		KeyIDs:          keyIDs(p.key, o.decryptKeys),
+		Operations:      operations(),
+		Key:             p.keyMetrics,
+		DroppedLogLines: logs.dropped.Load,
+	})
+	client, err := keyvault.NewClient(keyvault.ClientConfig{
+		Credential: id.credential,
+		CAFile:     o.caFile,
+		Proxy:      o.proxy(),
+		Wrap:       o.wrap,
+		UserAgent:  "azure-kms-plugin/" + build().Version,
+		OnCall:     m.Call,
+		OnOutcome:  p.tracker.Observe,
+	})
+	if err != nil {
+		return nil, err
+	}
+	keyring, err := keyvault.NewPinned(keyvault.KeyringConfig{Vault: client, Write: p.key, Others: o.decryptKeys})
+	if err != nil {
+		return nil, err
+	}
+	p.prober = health.NewProber(health.ProberConfig{Vault: client, Key: p.key, Tracker: p.tracker, Memory: memory, Logger: logs.main})
+	p.server, err = plugin.New(plugin.Config{
+		Socket:     plugin.SocketConfig{Address: o.listenAddr, Mode: o.socketMode, Group: o.socketGroup},
+		Keyring:    keyring,
+		Readiness:  p.tracker,
+		Format:     o.format,
+		APIVersion: o.apiVersion,
+		Observe:    func(r plugin.Request) { m.Request(string(r.Op), r.KeyID, r.Reason, r.Took) },
+		Logger:     logs.main,
+	})
+	if err != nil {
+		return nil, err
+	}
+	p.web = health.HandlerConfig{
+		Socket: p.server.CheckSocket, Prober: p.prober.Late, Key: p.tracker.Usable,
+		HealthzPath: o.healthzPath, FollowKey: o.followKey, Timeout: o.healthzTimeout,
+	}
+	return p, nil
+}
+
+// memoryDir is where the state file goes: nowhere for an abstract socket,
+// which has no directory, unless one is given.
+func (o options) memoryDir() string {
+	switch {
+	case o.stateDir != "":
+		return o.stateDir
+	case o.address.Abstract():
+		return ""
+	}
+	return filepath.Dir(o.address.Path)
+}
+
+func (o options) proxy() *keyvault.ProxyMode {
+	if o.proxyAddress == "" {
+		return nil
+	}
+	return &keyvault.ProxyMode{Address: o.proxyAddress, Port: o.proxyPort}
+}
+
+func keyIDs(write keyvault.Ref, others []keyvault.Ref) []string {
+	ids := write.KeyIDs()
+	for _, ref := range others {
+		if ref.Version != "" {
+			ids = append(ids, ref.KeyIDs()...)
+		}
+	}
+	return ids
+}
+
+func operations() (ops []string) {
+	for _, op := range plugin.Ops() {
+		ops = append(ops, string(op))
+	}
+	return ops
+}
+
+func (p *program) keyMetrics() metrics.Key {
+	v := p.tracker.View()
+	return metrics.Key{
+		Usable:         v.Phase == health.Usable || v.Phase == health.WriteOnly,
+		Ready:          v.Phase != health.Starting && v.Phase != health.Lost,
+		LastSuccess:    v.LastSuccess,
+		LastGet:        p.prober.LastGet(),
+		LastDecrypt:    p.prober.LastDecrypt(),
+		MetadataAccess: p.prober.MetadataAccess(),
+	}
+}
+
+// announce logs what is served and where, and the key ID with which it starts.
+func (p *program) announce(o options, l listeners, logs loggers) {
+	fields := []zap.Field{
+		zap.String("version", build().Version), zap.Stringer("key", p.key), zap.String("key_id", p.key.KeyID()),
+		zap.Stringer("write_format", o.format), zap.Stringer("socket", o.address),
+	}
+	if l.healthz != nil {
+		fields = append(fields, zap.Stringer("healthz", l.healthz.Addr()))
+	}
+	if l.metrics != nil {
+		fields = append(fields, zap.Stringer("metrics", l.metrics.Addr()))
+	}
+	logs.main.Info("serving", fields...)
+	logs.rotation.Info("key ID changed", zap.String("from", ""), zap.String("to", p.key.KeyID()),
+		zap.String("version", p.key.Version), zap.String("cause", "start"))
+}
+
+// errCutShort means that a second signal ended calls that were still running.
+var errCutShort = errors.New("a second signal cut the stop short")
+
+// run serves until ctx ends or stop delivers. The endpoints stay up until the
+// last call has been answered.
+func (p *program) run(ctx context.Context, stop <-chan os.Signal, l listeners, log *zap.Logger) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	webCtx, endWeb := context.WithCancel(context.WithoutCancel(ctx))
+	defer endWeb()
+	cut := make(chan struct{})
+
+	var g errgroup.Group
+	g.Go(func() error {
+		defer endWeb()
+		defer cancel()
+		return p.server.Run(ctx)
+	})
+	g.Go(func() error { return p.prober.Run(ctx) })
+	if l.healthz != nil {
+		g.Go(func() error { return serveHTTP(webCtx, l.healthz, health.Handler(p.web), p.web.Timeout, log) })
+	}
+	if l.metrics != nil {
+		g.Go(func() error { return serveHTTP(webCtx, l.metrics, metrics.Handler(p.registry), scrapeBound, log) })
+	}
+	go func() {
+		for n := 0; ; n++ {
+			select {
+			case sig := <-stop:
+				if n > 0 {
+					close(cut)
+					p.server.Stop()
+					return
+				}
+				log.Info("stopping", zap.Stringer("signal", sig))
+				cancel()
+			case <-webCtx.Done():
+				return
+			}
+		}
+	}()
+	err := g.Wait()
+	select {
+	case <-cut:
+		return errCutShort
+	default:
+		return err
+	}
+}
