@@ -226,10 +226,13 @@ func (o *options) readProxy(r *reader) {
 		r.fault("proxy-address", "is required with --proxy-mode")
 		return
 	}
-	o.proxyAddress = clean(r.values["proxy-address"][len(r.values["proxy-address"])-1])
-	// Not quoted: an address with credentials in it must not reach a log.
-	if o.proxyAddress == "" || strings.ContainsAny(o.proxyAddress, "/@?# ") || strings.Contains(o.proxyAddress, "://") {
+	address := clean(r.values["proxy-address"][len(r.values["proxy-address"])-1])
+	switch {
+	case address == "" || strings.ContainsAny(address, "/@?# "):
+		// Not quoted: an address with credentials in it must not reach a log.
 		r.fault("proxy-address", "is not a host name or IP address")
+	case o.proxyPort >= 1 && o.proxyPort <= 65535:
+		o.proxyAddress = address
 	}
 }
 
