@@ -344,3 +344,31 @@ func TestKeyring_LateWaiterStartsAnother(t *testing.T) {
 		require.Equal(t, keyvault.CauseTimeout, seen.outcomes[0].Err.Cause)
 	})
 }
+
+// Failing decrypts neither pile up nor outlast the fault. What is left running
+// at the end of a bubble fails the test.
+func TestKeyring_FailingDecryptsLeaveNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWeb()
+		w.answer = always(500, "InternalServerError", "", "")
+		c, _ := newClient(t, w, &bank{})
+		k, err := keyvault.NewPinned(keyvault.KeyringConfig{Vault: c, Write: key1})
+		require.NoError(t, err)
+		var wg sync.WaitGroup
+		for i := range 50 {
+			wg.Go(func() {
+				for j := range 20 {
+					start := time.Now()
+					_, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(), "", []byte{byte(i), byte(j)})
+					require.Equal(t, keyvault.Unreachable, failure(t, err).Reason)
+					require.Less(t, time.Since(start), 3*time.Second)
+				}
+			})
+		}
+		wg.Wait()
+		w.answer = nil
+		time.Sleep(1100 * time.Millisecond)
+		_, _, err = k.Decrypt(within(t, 3*time.Second), k.KeyID(), "", []byte("dees"))
+		require.NoError(t, err, "the first good one succeeds at once")
+	})
+}
