@@ -67,7 +67,8 @@ type Fault struct {
 
 	// The rest concerns connections, so that only Host may choose, and it
 	// lasts until removed. Open connections of the host end when they fall
-	// idle (TLS, DNS), at once (Refuse), or stand still (Drop).
+	// idle (TLS, DNS), at once (Refuse), or stand still (Drop). A client may
+	// still try one that has just ended, and see no more than that.
 
 	// TLS fails the handshake.
 	TLS TLSFault `json:"tls,omitempty"`

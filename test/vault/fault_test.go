@@ -225,6 +225,27 @@ func TestSlowCutAndLongAnswers(t *testing.T) {
 	require.True(t, json.Valid([]byte(body)), "blanks do no harm to JSON")
 }
 
+func TestOnlyWhatIsTooManyAtATimeIsThrottled(t *testing.T) {
+	r := newRig(t, vault.Config{})
+	hang := r.srv.AddFault(vault.Fault{Op: vault.OpEncrypt, Hang: true})
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() { r.encrypt(ctx) }) // ends by cancel
+	}
+	require.Eventually(t, func() bool { n, _ := r.srv.InFlight(); return n == 2 }, 5*time.Second, time.Millisecond)
+	r.srv.RemoveFault(hang)
+	r.srv.AddFault(vault.Fault{Status: 429, Above: 3})
+	require.Equal(t, 200, r.status(t, ""), "the third at a time")
+	r.srv.ClearFaults()
+	r.srv.AddFault(vault.Fault{Status: 429, Above: 2})
+	require.Equal(t, 429, r.status(t, ""))
+	cancel()
+	wg.Wait()
+	require.Eventually(t, func() bool { n, _ := r.srv.InFlight(); return n == 0 }, 5*time.Second, time.Millisecond)
+	require.Equal(t, 200, r.status(t, ""))
+}
+
 func TestHangEndsWhenTheClientLeaves(t *testing.T) {
 	for name, cfg := range map[string]vault.Config{"HTTP/1.1": {}, "HTTP/2": {HTTP2: true}} {
 		t.Run(name, func(t *testing.T) {

@@ -285,11 +285,14 @@ func TestManagedIdentitiesFromTheMetadataService(t *testing.T) {
 	v := srv.Vault("kvlab")
 	_, err := v.CreateKey("k1", options())
 	require.NoError(t, err)
+	// Microsoft's client keeps the tokens of managed identities for the whole process.
+	one, two, three := "mi-1-"+rand.Text(), "mi-2-"+rand.Text(), "mi-3-"+rand.Text()
+	resource := "/subscriptions/s/userAssignedIdentities/" + one
 	srv.SetIdentities(
-		vault.Identity{ClientID: "mi-user-1", ResourceID: "/subscriptions/s/userAssignedIdentities/one"},
-		vault.Identity{ClientID: "mi-user-2", ResourceID: "/subscriptions/s/userAssignedIdentities/two"},
+		vault.Identity{ClientID: one, ResourceID: resource},
+		vault.Identity{ClientID: two, ResourceID: "/subscriptions/s/userAssignedIdentities/two"},
 	)
-	require.NoError(t, v.Allow("mi-user-1", vault.PermGet))
+	require.NoError(t, v.Allow(one, vault.PermGet))
 	opts := clientOptions(srv.Transport())
 	use := func(id azidentity.ManagedIDKind) error {
 		cred, err := azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{ClientOptions: opts, ID: id})
@@ -299,10 +302,10 @@ func TestManagedIdentitiesFromTheMetadataService(t *testing.T) {
 		_, err = c.GetKey(t.Context(), "k1", "", nil)
 		return err
 	}
-	require.NoError(t, use(azidentity.ClientID("mi-user-1")))
-	require.NoError(t, use(azidentity.ResourceID("/subscriptions/s/userAssignedIdentities/one")))
-	require.Equal(t, 403, refusal(t, use(azidentity.ClientID("mi-user-2"))).StatusCode, "it has no permission here")
-	require.ErrorContains(t, use(azidentity.ClientID("mi-user-3")), "Identity not found")
+	require.NoError(t, use(azidentity.ClientID(one)))
+	require.NoError(t, use(azidentity.ResourceID(resource)))
+	require.Equal(t, 403, refusal(t, use(azidentity.ClientID(two))).StatusCode, "it has no permission here")
+	require.ErrorContains(t, use(azidentity.ClientID(three)), "Identity not found")
 	require.ErrorContains(t, use(nil), "Multiple user assigned identities exist")
 	require.Equal(t, 5, srv.Calls()["imds"])
 	require.Zero(t, srv.Calls()["token"])
@@ -314,13 +317,13 @@ func TestManagedIdentitiesFromTheMetadataService(t *testing.T) {
 		}
 	}
 	require.Equal(t, []string{
-		"client_id=mi-user-1", "msi_res_id=/subscriptions/s/userAssignedIdentities/one", "client_id=mi-user-2", "client_id=mi-user-3", "",
+		"client_id=" + one, "msi_res_id=" + resource, "client_id=" + two, "client_id=" + three, "",
 	}, seen)
 
 	// Without the header that keeps browsers out, and by the proxy, as curl would.
 	hc := &http.Client{Transport: proxied(t, srv)}
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet,
-		"http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https://vault.azure.net&client_id=mi-user-1", nil)
+		"http://169.254.169.254/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https://vault.azure.net&client_id="+one, nil)
 	require.NoError(t, err)
 	res, err := hc.Do(req)
 	require.NoError(t, err)
@@ -335,19 +338,20 @@ func TestManagedIdentitiesFromTheMetadataService(t *testing.T) {
 
 func TestManagedIdentityInTheStyleOfAppService(t *testing.T) {
 	srv := start(t, vault.Config{})
-	srv.SetIdentities(vault.Identity{ClientID: "app-service", System: true})
+	id := "app-service-" + rand.Text()
+	srv.SetIdentities(vault.Identity{ClientID: id})
 	for _, env := range srv.IdentityEnv() {
 		name, value, _ := strings.Cut(env, "=")
 		t.Setenv(name, value)
 	}
-	cred, err := azidentity.NewManagedIdentityCredential(nil)
+	cred, err := azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{ID: azidentity.ClientID(id)})
 	require.NoError(t, err)
 	tok, err := cred.GetToken(context.Background(), policy.TokenRequestOptions{Scopes: []string{"https://vault.azure.net/.default"}})
 	require.NoError(t, err)
 	require.NotEmpty(t, tok.Token)
 	require.Equal(t, map[string]int{"identity": 1}, srv.Calls())
 	t.Setenv("IDENTITY_HEADER", "wrong")
-	cred, err = azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{ID: azidentity.ClientID("other"), ClientOptions: clientOptions(http.DefaultTransport)})
+	cred, err = azidentity.NewManagedIdentityCredential(&azidentity.ManagedIdentityCredentialOptions{ID: azidentity.ClientID("other-" + id), ClientOptions: clientOptions(http.DefaultTransport)})
 	require.NoError(t, err)
 	_, err = cred.GetToken(context.Background(), policy.TokenRequestOptions{Scopes: []string{"https://vault.azure.net/.default"}})
 	require.Error(t, err)
