@@ -330,7 +330,7 @@ func (b *bench) measureDead(ctx context.Context) error {
 		if err := b.e.only(kind.fault); err != nil {
 			return err
 		}
-		*kind.into = b.statusFor(ctx, b.deadPause)
+		*kind.into = b.process.statusFor(ctx, b.deadWindow)
 		if err := b.e.only(); err != nil {
 			return err
 		}
@@ -339,29 +339,6 @@ func (b *bench) measureDead(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
-}
-
-// statusFor asks for Status a hundred times a second, one call after the
-// other, and takes bad answers as they are.
-func (b *bench) statusFor(ctx context.Context, window time.Duration) latency {
-	ctx, cancel := context.WithTimeout(ctx, window+callTimeout)
-	defer cancel()
-	var took sample
-	failed := 0
-	for end := time.Now().Add(window); time.Now().Before(end) && ctx.Err() == nil; {
-		t := time.Now()
-		if err := b.process.status(ctx); err != nil {
-			failed++
-		}
-		took = append(took, time.Since(t))
-		select {
-		case <-time.After(10 * time.Millisecond):
-		case <-ctx.Done():
-		}
-	}
-	l := took.latency()
-	l.Failed = failed
-	return l
 }
 
 // recover waits until the plugin works again.

@@ -14,9 +14,9 @@ import (
 )
 
 func main() {
-	if len(os.Args) == 2 && os.Args[1] == emulatorArg {
-		if err := serveEmulator(os.Stdin, os.Stdout); err != nil {
-			fmt.Fprintln(os.Stderr, "bench: emulator:", err)
+	if done, err := serveChild(os.Args[1:]); done {
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
 			os.Exit(3)
 		}
 		return
@@ -26,14 +26,26 @@ func main() {
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
+// serveChild plays one of the parts that the bench starts as processes of
+// their own, and reports whether it was asked to.
+func serveChild(args []string) (asked bool, err error) {
+	switch {
+	case len(args) == 1 && args[0] == emulatorArg:
+		return true, serveEmulator(os.Stdin, os.Stdout)
+	case len(args) == 2 && args[0] == bareArg:
+		return true, serveBare(args[1])
+	}
+	return false, nil
+}
+
 // options are the sizes of a run.
 type options struct {
-	starts    int           // starts to take the median of
-	idle      time.Duration // how long calls of an idle plugin are counted
-	pairs     int           // paired rounds of one direct and one plugin call
-	rounds    int           // rounds of the throughput comparison
-	grid      bool          // the table of latencies and concurrencies
-	deadPause time.Duration // how long Status is asked while the vault is dead, per kind
+	starts     int           // starts to take the median of
+	idle       time.Duration // how long calls of an idle plugin are counted
+	pairs      int           // paired rounds of one direct and one plugin call
+	rounds     int           // rounds of the throughput comparison
+	grid       bool          // the table of latencies and concurrencies
+	deadWindow time.Duration // how long Status is asked while the vault is dead, per kind
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -50,23 +62,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "bench: %q: only flags are taken\n", fs.Arg(0))
 		return 64
 	}
-	o := options{starts: 7, idle: 5*time.Minute + 5*time.Second, pairs: 1000, rounds: 6, grid: true, deadPause: 12 * time.Second}
+	o := options{starts: 7, idle: 8 * time.Minute, pairs: 1000, rounds: 6, grid: true, deadWindow: 12 * time.Second}
 	if *quick {
-		o = options{starts: 3, idle: 65 * time.Second, pairs: 100, rounds: 2, deadPause: 3 * time.Second}
+		o = options{starts: 3, idle: 65 * time.Second, pairs: 100, rounds: 2, deadWindow: 3 * time.Second}
 	}
 	targets := []target{{name: "azure-kms-plugin", bin: *plugin, vault: "bench-ours"}}
 	if *peer != "" {
 		targets = append(targets, target{name: filepath.Base(*peer) + " (peer)", bin: *peer, vault: "bench-peer"})
 	}
 
-	all, err := measure(ctx, o, targets, stderr)
+	r := report{Machine: describeMachine(), Quick: *quick}
+	err := r.measure(ctx, o, targets, stderr)
 	if err != nil {
 		if !errors.Is(err, context.Canceled) {
 			fmt.Fprintf(stderr, "bench: %v\n", err)
 		}
 		return 3
 	}
-	r := report{Machine: describeMachine(), Quick: *quick, Targets: all}
 	r.text(stdout)
 	if *out != "" {
 		if err := r.write(*out); err != nil {

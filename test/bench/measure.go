@@ -64,48 +64,50 @@ type bench struct {
 
 // measure runs everything. Targets idle side by side, since that only takes
 // time, and are loaded one after the other.
-func measure(ctx context.Context, o options, targets []target, log io.Writer) ([]*figures, error) {
+func (r *report) measure(ctx context.Context, o options, targets []target, log io.Writer) error {
 	dir, err := os.MkdirTemp("", "bench-")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer os.RemoveAll(dir)
 	e, err := startEmulator()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer e.stop()
 
 	benches := make([]*bench, len(targets))
 	for i, t := range targets {
 		if t.bin, err = filepath.Abs(t.bin); err != nil {
-			return nil, err
+			return err
 		}
 		if t.version, err = e.createKey(t.vault); err != nil {
-			return nil, err
+			return err
 		}
 		b := &bench{options: o, e: e, dir: dir, log: log, f: &figures{Name: t.name}}
 		if err := b.measureStart(ctx, t); err != nil {
-			return nil, err
+			return err
 		}
 		defer b.process.stop()
 		if b.direct, err = newDirect(ctx, e, t.vault, t.version); err != nil {
-			return nil, fmt.Errorf("making the direct client: %w", err)
+			return fmt.Errorf("making the direct client: %w", err)
 		}
 		defer b.direct.close()
 		benches[i] = b
 	}
 	if err := measureIdle(ctx, o.idle, e, benches, log); err != nil {
-		return nil, fmt.Errorf("measuring idle plugins: %w", err)
+		return fmt.Errorf("measuring idle plugins: %w", err)
 	}
-	all := make([]*figures, len(benches))
-	for i, b := range benches {
+	for _, b := range benches {
 		if err := b.measureLoaded(ctx); err != nil {
-			return nil, fmt.Errorf("measuring %s: %w", b.f.Name, err)
+			return fmt.Errorf("measuring %s: %w", b.f.Name, err)
 		}
-		all[i] = b.f
+		r.Targets = append(r.Targets, b.f)
 	}
-	return all, nil
+	if r.Bare, err = measureBare(ctx, dir, o.deadWindow); err != nil {
+		return fmt.Errorf("measuring a bare server: %w", err)
+	}
+	return nil
 }
 
 func (b *bench) say(format string, args ...any) {

@@ -145,6 +145,8 @@ type report struct {
 	Machine string
 	Quick   bool
 	Targets []*figures
+	// Bare is Status of a server that does nothing else: the floor.
+	Bare latency
 }
 
 func describeMachine() string {
@@ -234,7 +236,7 @@ func (r report) text(w io.Writer) {
 		}
 		tw.Flush()
 	}
-	fmt.Fprintln(w)
+	fmt.Fprintf(w, "\nStatus of a bare gRPC server in the same pattern, p50 / p99: %s ms\n\n", r.Bare)
 	if r.Quick {
 		fmt.Fprintln(w, "A quick run: a look, not a result.")
 	}
@@ -251,7 +253,7 @@ func (r report) markdown(w io.Writer) {
 	if r.Quick {
 		fmt.Fprint(w, " A quick run: a look, not a result.")
 	}
-	fmt.Fprint(w, "\n\n")
+	fmt.Fprintf(w, " Status of a bare gRPC server in the same pattern, p50 / p99: %s ms.\n\n", r.Bare)
 	for i, rows := range [][][]string{r.rows(), r.gridRows()} {
 		if rows == nil {
 			continue
