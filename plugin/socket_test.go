@@ -200,9 +200,11 @@ func TestSocket_DeletedWhileServing(t *testing.T) {
 	c.status(t)
 	require.NoError(t, r.CheckSocket())
 	for range 2 {
+		fds := descriptors(t)
 		require.NoError(t, os.Remove(r.path))
 		require.ErrorContains(t, r.CheckSocket(), "deleted")
 		require.Eventually(t, func() bool { return r.CheckSocket() == nil }, 10*time.Second, 10*time.Millisecond)
+		require.LessOrEqual(t, descriptors(t), fds, "the old listener is still open")
 		require.Equal(t, "ok", dialTo(t, "unix", r.path).status(t).Healthz)
 		require.Equal(t, fs.FileMode(0o600), mode(t, r.path))
 	}
