@@ -226,3 +226,6 @@ func FreePort() (int, error) {
 	defer l.Close()
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
+
+// LogFile is where the process's output goes.
+func (p *Process) LogFile() string { return p.log }
