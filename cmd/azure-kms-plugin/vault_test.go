@@ -163,11 +163,11 @@ func TestServe_EncryptAndDecryptOnly(t *testing.T) {
 func TestServe_RestartInOutage(t *testing.T) {
 	l := startLab(t, nil, nil)
 	l.roundTrip(t)
+	require.NoError(t, l.cmd.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, 0, l.exit(t))
 	state, err := filepath.Glob(filepath.Join(l.dir, "k.sock.*.state"))
 	require.NoError(t, err)
 	require.Len(t, state, 1)
-	require.NoError(t, l.cmd.Process.Signal(syscall.SIGTERM))
-	require.Equal(t, 0, l.exit(t))
 	data, err := os.ReadFile(state[0])
 	require.NoError(t, err)
 	require.Contains(t, string(data), `"lastSuccess"`)
