@@ -83,7 +83,7 @@ func restartAll(ctx context.Context, s *scene) error {
 	if err := s.stop(); err != nil {
 		return err
 	}
-	s.term.item("stopped", "plugin, etcd and encryption stack; their memory is gone")
+	s.term.item("stopped", "plugin, etcd and encryption stack; what they held in memory is gone")
 	return s.start(ctx)
 }
 
@@ -126,7 +126,8 @@ func (s *scene) each(ctx context.Context, what string, do func(context.Context, 
 				if i >= s.opts.secrets {
 					return
 				}
-				if err := do(ctx, i); err != nil {
+				// What has begun is finished, also on Ctrl-C.
+				if err := do(context.WithoutCancel(ctx), i); err != nil {
 					cancel(err)
 					return
 				}

@@ -1,6 +1,8 @@
 package e2e_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -25,10 +27,35 @@ func TestDefaultTimeout(t *testing.T) {
 	live(t, 3*time.Second, 1)
 }
 
+// TestPluginStartsLast has kube-apiserver wait for its plugin, as after the
+// boot of a node.
+func TestPluginStartsLast(t *testing.T) {
+	c := newCluster(t, 3*time.Second)
+	require.NoError(t, c.api.Launch())
+	require.NoError(t, c.api.WaitReady(t.Context(), c.api.Client.Live))
+	require.Error(t, c.api.Client.KMSReady(t.Context()))
+	require.Error(t, c.api.Client.Create(t.Context(), secret("early")), "without a seed nothing may be written in the clear")
+
+	began := time.Now()
+	require.NoError(t, c.plugin.Start(t.Context()))
+	ctx, cancel := context.WithTimeoutCause(t.Context(), 90*time.Second, errors.New("not ready 90 s after its plugin"))
+	defer cancel()
+	require.NoError(t, c.api.WaitReady(ctx, c.api.Client.Ready))
+	report.took(t.Name(), "kube-apiserver ready after a plugin that starts last", 1, time.Since(began))
+	late := secret("late")
+	require.NoError(t, c.api.Client.Create(t.Context(), late))
+	require.NoError(t, c.check(t.Context(), late))
+	require.Contains(t, c.inEtcd(), etcdKey(late))
+}
+
 // live encrypts, loses its plugin under load kills times, restarts
 // kube-apiserver, and reads everything back.
 func live(t *testing.T, timeout time.Duration, kills int) {
 	c := newCluster(t, timeout)
+	require.NoError(t, c.plugin.Start(t.Context()))
+	began := time.Now()
+	require.NoError(t, c.api.Start(t.Context()))
+	report.took(t.Name(), "kube-apiserver "+programs.kube.Version+" started", 1, time.Since(began))
 
 	objects := c.createAll(200, 100)
 	stored := c.inEtcd()
@@ -50,7 +77,7 @@ func live(t *testing.T, timeout time.Duration, kills int) {
 	require.Empty(t, load.reads.failed)
 
 	c.vault.ResetCalls()
-	began := time.Now()
+	began = time.Now()
 	require.NoError(t, c.api.Stop())
 	require.NoError(t, c.api.Start(t.Context()))
 	report.took(t.Name(), "kube-apiserver restarted", 1, time.Since(began))

@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"os"
@@ -27,11 +28,12 @@ func TestMain(m *testing.M) {
 		fmt.Println("skipped: the end-to-end tests are not short")
 		return
 	}
-	// A process that go test interrupts ends without its cleanups; the
-	// kernel then kills the children, but the folders would stay.
-	ctx, stop := signal.NotifyContext(testContext, os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := find(ctx); err != nil {
+	// A build is stopped in good order. Once the tests run, a signal ends
+	// this process, and the kernel its children.
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := find(ctx)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
 		os.Exit(1)
 	}

@@ -18,9 +18,6 @@ import (
 	"azure-kms-plugin/test/vault"
 )
 
-// testContext lives as long as the test binary.
-var testContext = context.Background()
-
 func find(ctx context.Context) (err error) {
 	if programs.root, err = stack.Root(); err != nil {
 		return err
@@ -88,11 +85,11 @@ type cluster struct {
 	kv       *clientv3.Client
 }
 
-// newCluster starts all of it. timeout is that of the provider entry.
+// newCluster starts etcd and describes the rest; the test starts that.
+// timeout is that of the provider entry.
 func newCluster(t *testing.T, timeout time.Duration) *cluster {
 	t.Helper()
 	c := &cluster{lab: newLab(t)}
-	require.NoError(t, c.plugin.Start(t.Context()))
 
 	c.provider = stack.HyperShiftProviderName(vaultName, keyName, c.version)
 	config := filepath.Join(c.dir, "encryption.yaml")
@@ -111,9 +108,6 @@ func newCluster(t *testing.T, timeout time.Duration) *cluster {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { c.api.Kill() })
-	began := time.Now()
-	require.NoError(t, c.api.Start(t.Context()))
-	report.took(t.Name(), "kube-apiserver "+programs.kube.Version+" started", 1, time.Since(began))
 
 	c.kv, err = clientv3.New(clientv3.Config{Endpoints: []string{c.etcd.URL}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
 	require.NoError(t, err)

@@ -76,6 +76,9 @@ func (c *Client) Get(ctx context.Context, kind, name string) (Object, error) {
 // Ready reports why kube-apiserver is not ready, nil when it is.
 func (c *Client) Ready(ctx context.Context) error { return c.page(ctx, "/readyz") }
 
+// Live reports why kube-apiserver is not alive, nil when it is.
+func (c *Client) Live(ctx context.Context) error { return c.page(ctx, "/livez") }
+
 // KMSReady reports what kube-apiserver thinks of its KMS providers.
 func (c *Client) KMSReady(ctx context.Context) error { return c.page(ctx, "/readyz/kms-providers") }
 
