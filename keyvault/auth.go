@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"regexp"
 	"strings"
 	"sync"
 
@@ -125,7 +124,7 @@ func (p *authPolicy) learn(host string, resp *http.Response) (challenge, error) 
 }
 
 // vaultAuthCode is the code that a vault's 401 begins its message with.
-var vaultAuthCode = regexp.MustCompile(`\bAKV\d{5}\b`)
+var vaultAuthCode = pattern(`\bAKV\d{5}\b`)
 
 // refused says that the vault has refused a token, which one, and what for.
 func (p *authPolicy) refused(host string, sent TokenRequest, resp *http.Response) *Error {
@@ -135,7 +134,7 @@ func (p *authPolicy) refused(host string, sent TokenRequest, resp *http.Response
 	}
 	code := ""
 	if body, err := runtime.Payload(resp); err == nil {
-		if code = string(vaultAuthCode.Find(body)); code != "" {
+		if code = string(vaultAuthCode().Find(body)); code != "" {
 			code = ", " + code
 		}
 	}

@@ -51,7 +51,7 @@ func readChallenge(host string, header http.Header) (challenge, error) {
 	// credentials is our own configuration's word.
 	if a, err := url.Parse(params["authorization"]); err == nil {
 		tenant, _, _ := strings.Cut(strings.TrimPrefix(a.Path, "/"), "/")
-		if guidForm.MatchString(tenant) {
+		if guidForm().MatchString(tenant) {
 			c.tenant = strings.ToLower(tenant)
 		}
 	}

@@ -3,7 +3,6 @@ package keyvault
 import (
 	"encoding/json"
 	"net/http"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -140,10 +139,10 @@ func (a answer) has(words ...string) bool {
 	return false
 }
 
-var notCode = regexp.MustCompile(`[^0-9A-Za-z_.-]`)
+var notCode = pattern(`[^0-9A-Za-z_.-]`)
 
 // codeWord cuts an error code to what codes are made of.
-func codeWord(s string) string { return clean(notCode.ReplaceAllString(s, ""), 64) }
+func codeWord(s string) string { return clean(notCode().ReplaceAllString(s, ""), 64) }
 
 func requestID(resp *http.Response) string { return clean(resp.Header.Get("x-ms-request-id"), 64) }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"regexp"
 	"strings"
 )
 
@@ -85,7 +84,7 @@ func (c *AzureConfig) Method() string {
 }
 
 // guidForm is a client, object or tenant ID.
-var guidForm = regexp.MustCompile(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
+var guidForm = pattern(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
 
 // validate checks what can be checked without the network.
 func (c *AzureConfig) validate() error {
@@ -95,7 +94,7 @@ func (c *AzureConfig) validate() error {
 		errs = append(errs, fmt.Errorf("cloud: %w", err))
 	}
 	c.cloud = cloud
-	if id := c.UserAssignedIdentityID; id != "" && !guidForm.MatchString(id) && !isResourceID(id) {
+	if id := c.UserAssignedIdentityID; id != "" && !guidForm().MatchString(id) && !isResourceID(id) {
 		errs = append(errs, errors.New("userAssignedIdentityID: write a client ID (a GUID) or a resource ID (/subscriptions/.../userAssignedIdentities/<name>)"))
 	}
 	if _, err := c.method(); err != nil {

@@ -130,7 +130,7 @@ func (c *Credential) Token(ctx context.Context, req TokenRequest) (azcore.Access
 // checkTenant refuses a vault of another directory before any secret is sent.
 // A tenant that is written as a domain name cannot be compared.
 func (c *Credential) checkTenant(vaults string) *Error {
-	if c.method == methodManaged || vaults == "" || !guidForm.MatchString(c.tenant) || strings.EqualFold(vaults, c.tenant) {
+	if c.method == methodManaged || vaults == "" || !guidForm().MatchString(c.tenant) || strings.EqualFold(vaults, c.tenant) {
 		return nil
 	}
 	return &Error{Reason: CredentialsRefused, Text: fmt.Sprintf(

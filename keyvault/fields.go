@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -72,12 +71,12 @@ func parseJSON(data, trimmed []byte) ([]field, error) {
 	return fields, nil
 }
 
-var yamlLine = regexp.MustCompile(`line (\d+)`)
+var yamlLine = pattern(`line (\d+)`)
 
 func parseYAML(data []byte) ([]field, error) {
 	var doc yaml.Node
 	if err := yaml.Unmarshal(data, &doc); err != nil {
-		if m := yamlLine.FindStringSubmatch(err.Error()); m != nil {
+		if m := yamlLine().FindStringSubmatch(err.Error()); m != nil {
 			return nil, fmt.Errorf("line %s: neither valid JSON nor valid YAML", m[1])
 		}
 		return nil, errors.New("neither valid JSON nor valid YAML")

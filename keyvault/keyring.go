@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -72,8 +71,8 @@ func (k *Keyring) KeyID() string { return k.keyID }
 // WriteKey is the version that KeyID stands for.
 func (k *Keyring) WriteKey() Ref { return k.write }
 
-// keyIDForm is what every KMS v2 plugin for Key Vault has used as key ID.
-var keyIDForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+// IsKeyID reports whether s is what every KMS v2 plugin for Key Vault uses as key ID.
+func IsKeyID(s string) bool { return isHex(s, 64) && s == strings.ToLower(s) }
 
 // Encrypt encrypts under the ID that the caller was last told. The block it
 // returns is the RSA block itself.
@@ -92,7 +91,7 @@ func (k *Keyring) Encrypt(ctx context.Context, keyID string, plaintext []byte) (
 // version that the writer has noted beside it, or empty; it is believed only
 // when its hash is the key ID.
 func (k *Keyring) Decrypt(ctx context.Context, keyID, versionHint string, block []byte) ([]byte, Ref, error) {
-	if !keyIDForm.MatchString(keyID) {
+	if !IsKeyID(keyID) {
 		return nil, Ref{}, &Error{Op: OpDecrypt, Reason: UnknownKey, Text: "the key ID is not one of Key Vault (64 lower-case hexadecimal digits)"}
 	}
 	ref, failure := k.lookup.find(ctx, keyID, versionHint)

@@ -64,7 +64,7 @@ func (l *lookup) find(ctx context.Context, id, hint string) (Ref, *Error) {
 	if r, ok := l.known.get(id); ok {
 		return r, nil
 	}
-	if keyVersionForm.MatchString(hint) {
+	if IsVersion(hint) {
 		for _, key := range l.keys {
 			r := key.WithVersion(hint)
 			if slices.Contains(r.KeyIDs(), id) {

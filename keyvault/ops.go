@@ -183,7 +183,7 @@ func (c *Client) Versions(ctx context.Context, ref Ref) ([]Attributes, error) {
 				if k == nil || k.Attributes == nil {
 					continue
 				}
-				if got, ok := parseKID(k.KID); ok && strings.EqualFold(got.Name, ref.Name) && keyVersionForm.MatchString(got.Version) {
+				if got, ok := parseKID(k.KID); ok && strings.EqualFold(got.Name, ref.Name) && IsVersion(got.Version) {
 					out = append(out, attributes(ref.WithVersion(got.Version), k.Attributes))
 				}
 			}

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net/url"
-	"regexp"
 	"strings"
 )
 
@@ -20,13 +19,6 @@ type Ref struct {
 	// Version is the 32 hex digits of one version; empty means the key as a whole.
 	Version string
 }
-
-var (
-	// Source: Key Vault object identifiers, "keys, secrets and certificates" page.
-	keyNameForm    = regexp.MustCompile(`^[0-9A-Za-z-]{1,127}$`)
-	keyVersionForm = regexp.MustCompile(`^[0-9A-Fa-f]{32}$`)
-	hostForm       = regexp.MustCompile(`^[0-9A-Za-z]([0-9A-Za-z-]*[0-9A-Za-z])?(\.[0-9A-Za-z]([0-9A-Za-z-]*[0-9A-Za-z])?)+$`)
-)
 
 // ParseURL reads a key URL, https://<vault host>/keys/<name>[/<version>].
 func ParseURL(s string) (Ref, error) {
@@ -49,15 +41,20 @@ func ParseURL(s string) (Ref, error) {
 // Validate reports the first part of r that cannot be sent to a vault.
 func (r Ref) Validate() error {
 	switch {
-	case len(r.Host) > 253 || !hostForm.MatchString(r.Host):
+	case !isHost(r.Host):
 		return fmt.Errorf("%q is not the host name of a vault", r.Host)
-	case !keyNameForm.MatchString(r.Name):
+	// Source of both forms: Key Vault object identifiers, in "About keys, secrets
+	// and certificates".
+	case !isLabel(r.Name, 1, 127):
 		return fmt.Errorf("%q is not a key name: 1 to 127 letters, digits and dashes", r.Name)
-	case r.Version != "" && !keyVersionForm.MatchString(r.Version):
+	case r.Version != "" && !IsVersion(r.Version):
 		return fmt.Errorf("%q is not a key version: 32 hexadecimal digits", r.Version)
 	}
 	return nil
 }
+
+// IsVersion reports whether s has the form of a key version: 32 hexadecimal digits.
+func IsVersion(s string) bool { return isHex(s, 32) }
 
 // WithVersion returns the same key at another version.
 func (r Ref) WithVersion(version string) Ref {

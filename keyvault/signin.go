@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 )
 
 // signInCode is the number of a refusal by the directory.
-var signInCode = regexp.MustCompile(`\bAADSTS\d{4,8}\b`)
+var signInCode = pattern(`\bAADSTS\d{4,8}\b`)
 
 // signInHints says what to mend, for the refusals that operators meet.
 // Source: the "Microsoft Entra authentication and authorization error codes" page.
@@ -56,7 +55,7 @@ func (c *Credential) failure(ctx context.Context, err error) *Error {
 	if errors.As(err, &failed) && failed.RawResponse != nil {
 		e.Status = failed.RawResponse.StatusCode
 		if body, err := runtime.Payload(failed.RawResponse); err == nil {
-			code = string(signInCode.Find(body))
+			code = string(signInCode().Find(body))
 		}
 	}
 	e.Code = code

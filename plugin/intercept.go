@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
@@ -121,7 +122,7 @@ func (s *Server) logCall(level zapcore.Level, msg string, r Request, req any, mo
 	}
 	if u, ok := req.(interface{ GetUid() string }); ok && u.GetUid() != "" {
 		uid := u.GetUid()
-		if !uidForm.MatchString(uid) {
+		if !uidForm().MatchString(uid) {
 			uid = "(malformed)"
 		}
 		fields = append(fields, zap.String("uid", uid))
@@ -134,7 +135,7 @@ func (s *Server) logCall(level zapcore.Level, msg string, r Request, req any, mo
 
 // uidForm admits kube-apiserver's UUIDs. The field is the caller's to fill, and
 // the log is not the place for whatever that may be.
-var uidForm = regexp.MustCompile(`^[0-9A-Za-z-]{1,64}$`)
+var uidForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9A-Za-z-]{1,64}$`) })
 
 // keyIDHash is a key ID as kube-apiserver's metrics show it.
 func keyIDHash(keyID string) string {

@@ -3,6 +3,7 @@ package plugin
 import (
 	"fmt"
 	"regexp"
+	"sync"
 
 	kmsapi "k8s.io/kms/apis/v2"
 
@@ -18,18 +19,17 @@ const (
 	maxAnnotations = 32 << 10
 )
 
-var (
-	// Two DNS labels or more, as kube-apiserver wants annotation keys.
-	domainForm = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$`)
-	keyIDForm  = regexp.MustCompile(`^[0-9a-f]{64}$`)
-)
+// domainForm is two DNS labels or more, as kube-apiserver wants annotation keys.
+var domainForm = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+$`)
+})
 
 // checkDecrypt reports what of a request can be refused unread.
 func checkDecrypt(req *kmsapi.DecryptRequest) error {
 	switch {
 	case req.GetKeyId() == "":
 		return badRequest(keyvault.OpDecrypt, "the key ID is empty")
-	case !keyIDForm.MatchString(req.GetKeyId()):
+	case !keyvault.IsKeyID(req.GetKeyId()):
 		return badRequest(keyvault.OpDecrypt, "the key ID is not the lower-case hexadecimal SHA-256 of a key's URL: another plugin wrote this object")
 	case len(req.GetCiphertext()) > maxCiphertext:
 		return badRequest(keyvault.OpDecrypt, fmt.Sprintf("the ciphertext has %d bytes, and at most %d can be stored", len(req.GetCiphertext()), maxCiphertext))
@@ -50,7 +50,7 @@ func checkEncrypted(resp *kmsapi.EncryptResponse, f Format) error {
 		return fmt.Errorf("checking the answer: key ID of %d bytes", n)
 	}
 	for k := range resp.Annotations {
-		if len(k) > 255 || !domainForm.MatchString(k) {
+		if len(k) > 255 || !domainForm().MatchString(k) {
 			return fmt.Errorf("checking the answer: annotation key %q is no domain name", k)
 		}
 	}

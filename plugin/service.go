@@ -29,7 +29,7 @@ func (s *service) Status(ctx context.Context, _ *kmsapi.StatusRequest) (*kmsapi.
 		return nil, err
 	}
 	id := connOf(ctx).tell(s.keyring.KeyID)
-	if !keyIDForm.MatchString(id) {
+	if !keyvault.IsKeyID(id) {
 		return nil, errors.New("the keyring's key ID is malformed")
 	}
 	noteOf(ctx).keyID = id

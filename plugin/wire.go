@@ -3,7 +3,6 @@ package plugin
 import (
 	"encoding/base64"
 	"fmt"
-	"regexp"
 
 	"azure-kms-plugin/keyvault"
 )
@@ -156,8 +155,6 @@ func annotationsFor(key keyvault.Ref) map[string][]byte {
 	}
 }
 
-var versionForm = regexp.MustCompile(`^[0-9A-Fa-f]{32}$`)
-
 // parseAnnotations checks that the object was written in a way that this
 // package knows and returns the key version that it claims, or "". Annotations
 // of others are none of our business: Azure/kubernetes-kms stores three more.
@@ -173,8 +170,8 @@ func parseAnnotations(annotations map[string][]byte) (versionHint string, err er
 			return "", badRequest(keyvault.OpDecrypt, fmt.Sprintf("annotation %s is %.32q: it must be %q", must.key, got, must.value))
 		}
 	}
-	if hint := annotations[annotationKeyVersion]; versionForm.Match(hint) {
-		return string(hint), nil
+	if hint := string(annotations[annotationKeyVersion]); keyvault.IsVersion(hint) {
+		return hint, nil
 	}
 	return "", nil
 }

@@ -62,7 +62,10 @@ func assemble(o options, id identity, logs loggers) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
-	keyring, err := keyvault.NewPinned(keyvault.KeyringConfig{Vault: client, Write: p.key, Others: o.decryptKeys})
+	keyring, err := keyvault.NewPinned(keyvault.KeyringConfig{
+		Vault: client, Write: p.key, Others: o.decryptKeys,
+		Warn: func(text string) { logs.main.Warn("key versions cannot be looked up: " + text) },
+	})
 	if err != nil {
 		return nil, err
 	}
