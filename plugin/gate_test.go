@@ -15,7 +15,7 @@ import (
 func descriptors(t *testing.T) int {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		t.Skip("no /proc")
+		t.Fatal("this test counts descriptors in /proc: ", err)
 	}
 	return len(entries)
 }
