@@ -1,8 +1,11 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -12,71 +15,126 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
-// bareArg makes this program a KMS v2 server that does nothing but answer
-// Status with a constant: what gRPC and a unix socket cost on this machine, and
-// so the least that any plugin can take.
+// bareArg makes this program a KMS v2 server that answers Status with a
+// constant and passes everything else on by the direct client: what gRPC, a unix
+// socket and another process cost on this machine, and so the least that any
+// plugin can add.
 const bareArg = "-serve-bare"
+
+// bareConfig comes to the bare server as JSON on its standard input.
+type bareConfig struct {
+	Socket         string
+	Access         access
+	Vault, Version string
+}
 
 type bareServer struct {
 	kmsapi.UnimplementedKeyManagementServiceServer
+	direct *direct
 }
 
+const bareKeyID = "bare"
+
 func (bareServer) Status(context.Context, *kmsapi.StatusRequest) (*kmsapi.StatusResponse, error) {
-	return &kmsapi.StatusResponse{Version: "v2beta1", Healthz: "ok", KeyId: "bare"}, nil
+	return &kmsapi.StatusResponse{Version: "v2beta1", Healthz: "ok", KeyId: bareKeyID}, nil
+}
+
+func (s bareServer) Encrypt(ctx context.Context, r *kmsapi.EncryptRequest) (*kmsapi.EncryptResponse, error) {
+	block, err := s.direct.encrypt(ctx, r.Plaintext)
+	return &kmsapi.EncryptResponse{Ciphertext: block, KeyId: bareKeyID}, err
+}
+
+func (s bareServer) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi.DecryptResponse, error) {
+	plaintext, err := s.direct.decrypt(ctx, r.Ciphertext)
+	return &kmsapi.DecryptResponse{Plaintext: plaintext}, err
 }
 
 // serveBare serves until it is told to end.
-func serveBare(socket string) error {
-	l, err := net.Listen("unix", socket)
+func serveBare(in io.Reader) error {
+	var c bareConfig
+	if err := json.NewDecoder(in).Decode(&c); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	d, err := newDirect(ctx, c.Access, c.Vault, c.Version)
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("unix", c.Socket)
 	if err != nil {
 		return err
 	}
 	srv := grpc.NewServer()
-	kmsapi.RegisterKeyManagementServiceServer(srv, bareServer{})
-	ended := make(chan os.Signal, 1)
-	signal.Notify(ended, syscall.SIGTERM)
-	go func() {
-		<-ended
-		srv.Stop()
-	}()
+	kmsapi.RegisterKeyManagementServiceServer(srv, bareServer{direct: d})
+	context.AfterFunc(ctx, srv.Stop)
 	return srv.Serve(l)
 }
 
-// measureBare takes the latency of Status from a bare server, in the pattern of
-// every other Status figure.
-func measureBare(ctx context.Context, dir string, window time.Duration) (latency, error) {
+// startBare starts the bare server as a process that can be measured like a plugin.
+func startBare(ctx context.Context, e *emulator, t target, dir string) (*process, error) {
 	self, err := os.Executable()
 	if err != nil {
-		return latency{}, err
+		return nil, err
 	}
-	p := &process{target: target{name: "bare server"}, exited: make(chan struct{})}
-	socket := filepath.Join(dir, "bare.sock")
-	p.cmd = exec.Command(self, bareArg, socket)
-	p.cmd.Stderr = os.Stderr
+	c := bareConfig{Socket: filepath.Join(dir, "bare.sock"), Access: e.access, Vault: t.vault, Version: t.version}
+	in, err := json.Marshal(c)
+	if err != nil {
+		return nil, err
+	}
+	p := &process{target: t, exited: make(chan struct{})}
+	p.cmd = exec.Command(self, bareArg)
+	p.cmd.Stdin, p.cmd.Stderr = bytes.NewReader(in), os.Stderr
 	p.cmd.SysProcAttr = ownGroup()
+	began := time.Now()
 	if err := p.cmd.Start(); err != nil {
-		return latency{}, err
+		return nil, err
 	}
 	go func() {
 		_ = p.cmd.Wait() // it said on stderr what it had to say
 		close(p.exited)
 	}()
-	defer p.stop()
-	p.conn, err = grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithAuthority("localhost"))
-	if err != nil {
-		return latency{}, err
+	if err := p.await(ctx, c.Socket, began); err != nil {
+		p.stop()
+		return nil, fmt.Errorf("starting the bare server: %w", err)
 	}
-	p.kms = kmsapi.NewKeyManagementServiceClient(p.conn)
-	for p.status(ctx) != nil {
-		if err := p.pause(ctx, 10*time.Millisecond); err != nil {
-			return latency{}, fmt.Errorf("starting the bare server: %w", err)
-		}
+	return p, nil
+}
+
+// measureBare takes from the bare server what a plugin's figures have to be
+// seen against.
+func measureBare(ctx context.Context, o options, e *emulator, dir string, log io.Writer) (*figures, error) {
+	t := target{name: "bare server", vault: "bench-bare"}
+	var err error
+	if t.version, err = e.createKey(t.vault); err != nil {
+		return nil, err
 	}
-	return p.statusFor(ctx, window), nil
+	b := &bench{options: o, e: e, dir: dir, log: log, f: &figures{Name: t.name}}
+	if b.process, err = startBare(ctx, e, t, dir); err != nil {
+		return nil, err
+	}
+	defer b.process.stop()
+	if b.direct, err = newDirect(ctx, e.access, t.vault, t.version); err != nil {
+		return nil, err
+	}
+	defer b.direct.close()
+	b.say("what it adds to a direct call")
+	if err := b.measureAdded(ctx); err != nil {
+		return nil, err
+	}
+	b.say("throughput against a direct client")
+	if err := b.measureThroughput(ctx); err != nil {
+		return nil, err
+	}
+	if err := e.only(); err != nil {
+		return nil, err
+	}
+	b.say("Status")
+	b.f.StatusFar = b.process.statusFor(ctx, o.deadWindow)
+	return b.f, ctx.Err()
 }
 
 // statusFor asks for Status in bursts of twenty calls, ten a second, and takes

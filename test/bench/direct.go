@@ -34,7 +34,7 @@ type direct struct {
 	pub   *rsa.PublicKey
 }
 
-func newDirect(ctx context.Context, e *emulator, vaultName, version string) (*direct, error) {
+func newDirect(ctx context.Context, e access, vaultName, version string) (*direct, error) {
 	ca, err := os.ReadFile(e.CAFile)
 	if err != nil {
 		return nil, err
@@ -69,7 +69,7 @@ func newDirect(ctx context.Context, e *emulator, vaultName, version string) (*di
 
 func (d *direct) close() { d.http.CloseIdleConnections() }
 
-func (d *direct) signIn(ctx context.Context, e *emulator) error {
+func (d *direct) signIn(ctx context.Context, e access) error {
 	form := url.Values{
 		"grant_type": {"client_credentials"}, "client_id": {e.ClientID}, "client_secret": {e.ClientSecret},
 		"scope": {"https://vault.azure.net/.default"},

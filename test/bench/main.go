@@ -32,8 +32,8 @@ func serveChild(args []string) (asked bool, err error) {
 	switch {
 	case len(args) == 1 && args[0] == emulatorArg:
 		return true, serveEmulator(os.Stdin, os.Stdout)
-	case len(args) == 2 && args[0] == bareArg:
-		return true, serveBare(args[1])
+	case len(args) == 1 && args[0] == bareArg:
+		return true, serveBare(os.Stdin)
 	}
 	return false, nil
 }

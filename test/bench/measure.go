@@ -89,7 +89,7 @@ func (r *report) measure(ctx context.Context, o options, targets []target, log i
 			return err
 		}
 		defer b.process.stop()
-		if b.direct, err = newDirect(ctx, e, t.vault, t.version); err != nil {
+		if b.direct, err = newDirect(ctx, e.access, t.vault, t.version); err != nil {
 			return fmt.Errorf("making the direct client: %w", err)
 		}
 		defer b.direct.close()
@@ -104,7 +104,7 @@ func (r *report) measure(ctx context.Context, o options, targets []target, log i
 		}
 		r.Targets = append(r.Targets, b.f)
 	}
-	if r.Bare, err = measureBare(ctx, dir, o.deadWindow); err != nil {
+	if r.Bare, err = measureBare(ctx, o, e, dir, log); err != nil {
 		return fmt.Errorf("measuring a bare server: %w", err)
 	}
 	return nil
