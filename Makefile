@@ -25,6 +25,11 @@ GO_BUILD := CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -buildvcs=fals
 # Modules with Go code of ours. Each is linted, vetted and kept tidy.
 MODULES := . test/vault test
 
+# The test module links kube-apiserver's code and etcd. With these settings its
+# packages compile once for kube-apiserver, demo, tests and linters alike.
+IN_TEST := cd test && CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath"
+export GOFLAGS
+
 # Linters are pinned in modules of their own, so that they never move a version
 # that the product links.
 TOOL = $(GO) tool -modfile=$(CURDIR)/test/tools/go.mod
@@ -42,20 +47,20 @@ build: ## bin/azure-kms-plugin, static and stamped with the version
 test: build ## Every test but e2e, with the race detector on what we ship
 	$(GO) test -race $(TESTFLAGS) ./...
 	cd test/vault && $(GO) test -race $(TESTFLAGS) ./...
-	cd test && $(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v /test/e2e)
+	$(IN_TEST) $(GO) test $(TESTFLAGS) $$(cd test && $(GO) list ./... | grep -v /test/e2e)
 
 .PHONY: demo
 demo: build ## The whole path on this machine until Ctrl-C; ARGS=--once ends by itself
-	cd test && $(GO) build -o ../$(BIN)/demo ./demo
+	$(IN_TEST) $(GO) build -o ../$(BIN)/demo ./demo
 	exec $(BIN)/demo $(ARGS)
 
 .PHONY: e2e
 e2e: build ## The real kube-apiserver and etcd, built from their modules
-	cd test && $(GO) test -count=1 -timeout 40m $(TESTFLAGS) ./e2e/...
+	$(IN_TEST) $(GO) test -count=1 -v -timeout 40m $(TESTFLAGS) ./e2e/...
 
 .PHONY: bench
 bench: build ## Hold the design's numbers; PEER=/path measures another plugin beside ours
-	cd test && $(GO) build -o ../$(BIN)/bench ./bench
+	$(IN_TEST) $(GO) build -o ../$(BIN)/bench ./bench
 	exec $(BIN)/bench -plugin $(PLUGIN) -out $(BIN) $(if $(PEER),-peer $(PEER)) $(ARGS)
 
 IMAGE ?= $(BIN)/azure-kms-plugin.oci.tar
@@ -67,7 +72,7 @@ IMAGE_ENTRY_ARGS ?=
 image: ## bin/azure-kms-plugin.oci.tar for amd64 and arm64, without a container engine
 	GOOS=linux GOARCH=amd64 $(GO_BUILD) -o $(BIN)/linux-amd64/azure-kms-plugin ./cmd/azure-kms-plugin
 	GOOS=linux GOARCH=arm64 $(GO_BUILD) -o $(BIN)/linux-arm64/azure-kms-plugin ./cmd/azure-kms-plugin
-	cd test && $(GO) build -o ../$(BIN)/build-image ./image/cmd/build-image
+	$(IN_TEST) $(GO) build -o ../$(BIN)/build-image ./image/cmd/build-image
 	$(BIN)/build-image -out $(IMAGE) -name $(IMAGE_NAME) \
 		-version $(VERSION) -revision "$(REVISION)" -created $(SOURCE_DATE_EPOCH) \
 		-binary amd64=$(BIN)/linux-amd64/azure-kms-plugin -binary arm64=$(BIN)/linux-arm64/azure-kms-plugin \
@@ -78,7 +83,7 @@ lint: ## gofumpt, go vet and staticcheck on every module
 	@out=$$($(TOOL) gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
 		if [[ -n $$out ]]; then echo "not formatted (make fmt):"; echo "$$out"; exit 1; fi
 	@for m in $(MODULES); do echo "vet and staticcheck in $$m"; \
-		(cd $$m && $(GO) vet ./... && $(TOOL) staticcheck ./...); done
+		(cd $$m && export CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath" && $(GO) vet ./... && $(TOOL) staticcheck ./...); done
 
 .PHONY: fmt
 fmt: ## Format every Go file
