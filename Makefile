@@ -61,7 +61,8 @@ e2e: build ## The real kube-apiserver and etcd, built from their modules
 .PHONY: bench
 bench: build ## Hold the design's numbers; PEER=/path measures another plugin beside ours
 	$(IN_TEST) $(GO) build -o ../$(BIN)/bench ./bench
-	exec $(BIN)/bench -plugin $(PLUGIN) -out $(BIN) $(if $(PEER),-peer $(PEER)) $(ARGS)
+	$(IN_TEST) $(GO) build -tags grpcnotrace -ldflags "-s -w" -o ../$(BIN)/bench-floor ./bench/floor
+	exec $(BIN)/bench -plugin $(PLUGIN) -floor $(BIN)/bench-floor -out $(BIN) $(if $(PEER),-peer $(PEER)) $(ARGS)
 
 IMAGE ?= $(BIN)/azure-kms-plugin.oci.tar
 IMAGE_NAME ?= azure-kms-plugin:$(VERSION)

@@ -121,6 +121,9 @@ func measureBare(ctx context.Context, o options, e *emulator, dir string, log io
 		return nil, err
 	}
 	defer b.direct.close()
+	if err := b.measureFloor(ctx); err != nil {
+		return nil, err
+	}
 	b.say("what it adds to a direct call")
 	if err := b.measureAdded(ctx); err != nil {
 		return nil, err
@@ -137,26 +140,49 @@ func measureBare(ctx context.Context, o options, e *emulator, dir string, log io
 	return b.f, ctx.Err()
 }
 
-// statusFor asks for Status in bursts of twenty calls, ten a second, and takes
-// bad answers as they are. Single calls with pauses would measure how long this
-// machine takes to wake up.
+// measureFloor starts a server that links the same libraries and does nothing.
+func (b *bench) measureFloor(ctx context.Context) error {
+	b.say("starting a server that does nothing")
+	var socket, ready sample
+	for i := range b.starts {
+		p := &process{target: b.process.target, exited: make(chan struct{})}
+		path := filepath.Join(b.dir, fmt.Sprintf("floor%d.sock", i))
+		p.cmd = exec.Command(b.floor, path)
+		p.cmd.SysProcAttr = ownGroup()
+		began := time.Now()
+		if err := p.cmd.Start(); err != nil {
+			return fmt.Errorf("starting the floor: %w", err)
+		}
+		go func() {
+			_ = p.cmd.Wait() // it has nothing to say
+			close(p.exited)
+		}()
+		err := p.await(ctx, path, began)
+		if err == nil {
+			socket, ready = append(socket, p.socketAfter), append(ready, p.readyAfter)
+			b.f.IdleRSS, err = p.memory("VmRSS")
+		}
+		p.stop()
+		if err != nil {
+			return fmt.Errorf("measuring the floor: %w", err)
+		}
+	}
+	b.f.SocketAfter, b.f.ReadyAfter = spread(socket), spread(ready)
+	return nil
+}
+
+// statusFor asks for Status again and again, one call at a time as the existing
+// plugins were measured, and takes bad answers as they are. Calls with pauses
+// between them would measure how long this machine takes to wake up.
 func (p *process) statusFor(ctx context.Context, window time.Duration) latency {
 	var took sample
 	failed := 0
 	for end := time.Now().Add(window); time.Now().Before(end) && ctx.Err() == nil; {
-		for range 20 {
-			t := time.Now()
-			if err := p.status(ctx); err != nil {
-				failed++
-			}
-			took = append(took, time.Since(t))
-			if time.Now().After(end) {
-				break
-			}
+		t := time.Now()
+		if err := p.status(ctx); err != nil {
+			failed++
 		}
-		if err := p.pause(ctx, 100*time.Millisecond); err != nil {
-			break
-		}
+		took = append(took, time.Since(t))
 	}
 	l := took.latency()
 	l.Failed = failed

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime/debug"
 	"syscall"
 	"time"
 )
@@ -21,6 +22,8 @@ func main() {
 		}
 		return
 	}
+	// The measuring side's collections would show as the plugin's slowest calls.
+	debug.SetGCPercent(800)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
@@ -46,6 +49,7 @@ type options struct {
 	rounds     int           // rounds of the throughput comparison
 	grid       bool          // the table of latencies and concurrencies
 	deadWindow time.Duration // how long Status is asked while the vault is dead, per kind
+	floor      string        // the program that does nothing
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -54,6 +58,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	plugin := fs.String("plugin", "bin/azure-kms-plugin", "the `binary` to hold against the figures")
 	peer := fs.String("peer", "", "another `binary` to measure beside it")
 	out := fs.String("out", "", "a `folder` to write bench.md and bench.json to")
+	floor := fs.String("floor", "bin/bench-floor", "the `binary` of a server that does nothing")
 	quick := fs.Bool("quick", false, "a tenth of the rounds and a short idle window: a look, not a result")
 	if err := fs.Parse(args); err != nil {
 		return 64
@@ -66,6 +71,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if *quick {
 		o = options{starts: 3, idle: 65 * time.Second, pairs: 100, rounds: 2, deadWindow: 3 * time.Second}
 	}
+	o.floor = *floor
 	targets := []target{{name: "azure-kms-plugin", bin: *plugin, vault: "bench-ours"}}
 	if *peer != "" {
 		targets = append(targets, target{name: filepath.Base(*peer) + " (peer)", bin: *peer, vault: "bench-peer"})

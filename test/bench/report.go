@@ -145,7 +145,7 @@ type report struct {
 	Machine string
 	Quick   bool
 	Targets []*figures
-	// Bare has the figures of a server that only forwards: the floor.
+	// Bare has the figures of servers that only forward, or do nothing: the floor.
 	Bare *figures
 }
 
@@ -226,8 +226,10 @@ func (r report) floor() string {
 	if r.Bare == nil {
 		return ""
 	}
-	return fmt.Sprintf("The floor, a bare gRPC server that forwards by plain net/http: Status %s ms, Encrypt %+.2f ms, Decrypt %+.2f ms, Decrypts a second %.2f of a direct client's (%.2f with the vault's RSA on these cores).",
-		r.Bare.StatusFar, r.Bare.AddedEncrypt, r.Bare.AddedDecrypt, r.Bare.RatioFar, r.Bare.RatioNear)
+	return fmt.Sprintf("The floor on this machine. A bare gRPC server that forwards by plain net/http: Status %s ms, Encrypt %+.2f ms, Decrypt %+.2f ms, Decrypts a second %.2f of a direct client's (%.2f with the vault's RSA on these cores). "+
+		"A server that links the same libraries and does nothing: start until the socket accepts %s ms, until the first Status %s ms, memory %.1f MiB.",
+		r.Bare.StatusFar, r.Bare.AddedEncrypt, r.Bare.AddedDecrypt, r.Bare.RatioFar, r.Bare.RatioNear,
+		r.Bare.SocketAfter, r.Bare.ReadyAfter, r.Bare.IdleRSS)
 }
 
 // text writes the report for a terminal.
