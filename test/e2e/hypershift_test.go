@@ -28,9 +28,10 @@ func TestDefaultTimeout(t *testing.T) {
 }
 
 // TestPluginStartsLast has kube-apiserver wait for its plugin, as after the
-// boot of a node.
+// boot of a node, under the configuration that manifests holds.
 func TestPluginStartsLast(t *testing.T) {
 	c := newCluster(t, 3*time.Second)
+	c.useManifest()
 	require.NoError(t, c.api.Launch())
 	require.NoError(t, c.api.WaitReady(t.Context(), c.api.Client.Live))
 	require.Error(t, c.api.Client.KMSReady(t.Context()))

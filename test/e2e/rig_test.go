@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -92,7 +93,7 @@ func newCluster(t *testing.T, timeout time.Duration) *cluster {
 	c := &cluster{lab: newLab(t)}
 
 	c.provider = stack.HyperShiftProviderName(vaultName, keyName, c.version)
-	config := filepath.Join(c.dir, "encryption.yaml")
+	config := c.encryptionConfig()
 	require.NoError(t, stack.WriteEncryptionConfig(config, stack.HyperShiftResources(),
 		stack.Provider{Name: c.provider, Endpoint: c.plugin.Endpoint, Timeout: timeout}))
 
@@ -113,6 +114,21 @@ func newCluster(t *testing.T, timeout time.Duration) *cluster {
 	require.NoError(t, err)
 	t.Cleanup(func() { c.kv.Close() })
 	return c
+}
+
+func (c *cluster) encryptionConfig() string { return filepath.Join(c.dir, "encryption.yaml") }
+
+// useManifest has kube-apiserver read the configuration that the project ships,
+// with only the socket moved.
+func (c *cluster) useManifest() {
+	c.t.Helper()
+	const endpoint = "unix:///opt/azurekms.socket"
+	text, err := os.ReadFile("../../manifests/encryption-configuration.yaml")
+	require.NoError(c.t, err)
+	require.Equal(c.t, 1, strings.Count(string(text), endpoint))
+	moved := strings.Replace(string(text), endpoint, c.plugin.Endpoint, 1)
+	require.NoError(c.t, os.WriteFile(c.encryptionConfig(), []byte(moved), 0o600))
+	c.provider = "azure"
 }
 
 // secret and configMap make objects whose content follows from their name.
