@@ -47,7 +47,7 @@ build: ## bin/azure-kms-plugin, static and stamped with the version
 test: build ## Every test but e2e, with the race detector on what we ship
 	$(GO) test -race $(TESTFLAGS) ./...
 	cd test/vault && $(GO) test -race $(TESTFLAGS) ./...
-	$(IN_TEST) $(GO) test $(TESTFLAGS) $$(cd test && $(GO) list ./... | grep -v /test/e2e)
+	$(IN_TEST) $(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v /test/e2e)
 
 .PHONY: demo
 demo: build ## The whole path on this machine until Ctrl-C; ARGS=--once ends by itself
