@@ -9,8 +9,11 @@ const (
 	// defaultBudget is the time for a call whose context has no deadline, and
 	// for a background call.
 	defaultBudget = 10 * time.Second
-	minMargin     = 5 * time.Millisecond
-	maxMargin     = 100 * time.Millisecond
+	// minEvidence is how long a vault must have had for its silence to be held
+	// against it.
+	minEvidence = 500 * time.Millisecond
+	minMargin   = 5 * time.Millisecond
+	maxMargin   = 100 * time.Millisecond
 	// retryDelay is the first pause before another try, and maxRetryDelay the
 	// longest that a vault may ask for.
 	retryDelay    = 100 * time.Millisecond

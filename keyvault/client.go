@@ -155,11 +155,21 @@ func (c *Client) do(ctx context.Context, op Op, ref Ref, fn func(context.Context
 	}
 
 	failure := c.guarded(cl.context(ctx, deadline, background, leave.trial()), cl, fn)
+	if cl.hasty(failure) {
+		leave.done(&Error{Reason: Canceled}) // as one who gave up
+		return failure
+	}
 	leave.done(failure)
 	if evidence && (failure == nil || failure.Reason != Canceled) {
 		c.onOutcome(Outcome{Op: op, Key: ref, Err: failure, Time: time.Now()})
 	}
 	return failure
+}
+
+// hasty reports whether the call ended because its caller had little patience,
+// which says nothing about the vault and must not count for other callers.
+func (cl *call) hasty(failure *Error) bool {
+	return failure != nil && failure.Cause == CauseTimeout && timedOut(failure) && cl.budget < minEvidence
 }
 
 // guarded makes the call and survives a panic of the SDK: odd answers of a

@@ -18,6 +18,8 @@ type field struct {
 	line   int
 	scalar bool
 	null   bool
+	// keyStyle and style are how YAML found them written.
+	keyStyle, style yaml.Style
 }
 
 // parseFields reads the top level of a JSON or YAML object. JSON is tried
@@ -35,12 +37,13 @@ func parseFields(data []byte) ([]field, error) {
 		return parseJSON(data, trimmed)
 	}
 	fields, err := parseYAML(data)
-	if err == nil {
+	if err == nil && !altered(fields, trimmed) {
 		return fields, nil
 	}
 	var raw json.RawMessage
 	if syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(trimmed, &raw)); ok {
 		line, column := position(trimmed, syntax.Offset)
+		line += bytes.Count(data[:bytes.IndexByte(data, '{')], []byte("\n"))
 		return nil, fmt.Errorf("line %d, column %d: not valid JSON (a quote or backslash inside a value must be escaped)", line, column)
 	}
 	return nil, err
@@ -97,14 +100,39 @@ func parseYAML(data []byte) ([]field, error) {
 		fields = append(fields, field{
 			name: key.Value, value: value.Value, line: key.Line,
 			scalar: value.Kind == yaml.ScalarNode && value.Tag != "!!null", null: value.Tag == "!!null",
+			keyStyle: key.Style, style: value.Style,
 		})
 	}
 	return fields, nil
 }
 
+// altered reports whether a file that is nearly JSON may mean something else
+// than YAML makes of it. An unescaped quote or backslash in a secret is the usual
+// reason for it not to be JSON, and YAML takes some of these: it knows more
+// escapes, folds lines and goes on with plain text after a quote.
+func altered(fields []field, text []byte) bool {
+	for _, f := range fields {
+		if f.keyStyle&yaml.DoubleQuotedStyle != fields[0].keyStyle&yaml.DoubleQuotedStyle {
+			return true
+		}
+		for _, part := range []struct {
+			value string
+			style yaml.Style
+		}{{f.name, f.keyStyle}, {f.value, f.style}} {
+			switch {
+			case part.style&yaml.DoubleQuotedStyle != 0 && !bytes.Contains(text, []byte(`"`+part.value+`"`)),
+				part.style == 0 && strings.ContainsAny(part.value, `"\\`):
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// position is that of the byte that ends at offset.
 func position(data []byte, offset int64) (line, column int) {
-	before := data[:min(int(offset), len(data))]
-	return bytes.Count(before, []byte("\n")) + 1, len(before) - bytes.LastIndexByte(before, '\n') - 1
+	before := data[:min(max(int(offset)-1, 0), len(data))]
+	return bytes.Count(before, []byte("\n")) + 1, len(before) - bytes.LastIndexByte(before, '\n')
 }
 
 // assign copies the fields that this package knows. Errors name the field and

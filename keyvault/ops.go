@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/security/keyvault/azkeys"
@@ -100,7 +101,7 @@ func (c *Client) crypt(ctx context.Context, op Op, ref Ref, value []byte) ([]byt
 		}
 		defer cl.wipe()
 		if err != nil {
-			return err
+			return cl.tooLong(err, len(value))
 		}
 		// Another version's block under our key ID would be unreadable later.
 		if got, ok := parseKID(result.KID); !ok || !strings.EqualFold(got.Version, ref.Version) || !strings.EqualFold(got.Name, ref.Name) {
@@ -116,6 +117,23 @@ func (c *Client) crypt(ctx context.Context, op Op, ref Ref, value []byte) ([]byt
 		return nil, failure
 	}
 	return out, nil
+}
+
+// maxFitting is the longest plaintext that every key takes: RSA-OAEP-256 with
+// 2048 bits.
+const maxFitting = 256 - 2*32 - 2
+
+// tooLong makes the caller's fault of an answer that can have no other reason.
+// The size of the key is not known here: to ask for it needs the permission "get".
+func (c *call) tooLong(err error, size int) error {
+	re, ok := errors.AsType[*azcore.ResponseError](err)
+	if !ok || c.op != OpEncrypt && c.op != OpWrap || size <= maxFitting || re.StatusCode != http.StatusBadRequest || re.ErrorCode != "BadParameter" {
+		return err
+	}
+	if e := answerError(c.op, c.ref, re.RawResponse); e == nil || e.Reason != Unknown {
+		return err
+	}
+	return &Error{Reason: BadRequest, Status: re.StatusCode, Text: fmt.Sprintf("%s: a plaintext of %d bytes is too long for this key", where(c.ref), size)}
 }
 
 // wipe clears the text of a response that held a plaintext.
