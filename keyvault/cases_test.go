@@ -1,4 +1,3 @@
-
 package keyvault_test
 
 import (
