@@ -30,8 +30,8 @@ func ParseURL(s string) (Ref, error) {
 	if len(parts) < 2 || len(parts) > 3 || parts[0] != "keys" {
 		return Ref{}, fmt.Errorf("%q is not a key URL: write https://<vault host>/keys/<name>/<version>", s)
 	}
-	// A URL has no case in its host, so one spelling stands for all.
-	r := Ref{Host: strings.ToLower(strings.TrimSuffix(u.Host, ":443")), Name: parts[1]}
+	// The spelling stays: data may have been written under it, see Host.
+	r := Ref{Host: strings.TrimSuffix(u.Host, ":443"), Name: parts[1]}
 	if len(parts) == 3 {
 		r.Version = parts[2]
 	}

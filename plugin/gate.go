@@ -3,13 +3,21 @@ package plugin
 import (
 	"net"
 	"sync"
+	"time"
 )
 
-// maxPending is how many connections may be open that have not yet sent the
-// HTTP/2 preface. kube-apiserver sends it at once, so one that stays silent is
-// a port scanner or a bug; without a bound such ones could use up the
-// descriptors that calls to the vault need.
-const maxPending = 64
+const (
+	// maxPending is how many connections may be open that have not yet sent the
+	// HTTP/2 preface. kube-apiserver sends it at once, so one that stays silent
+	// is a port scanner or a bug; without a bound such ones could use up the
+	// descriptors that calls to the vault need.
+	maxPending = 64
+	// patience is how long a connection may take while there are more: many that
+	// come at once are not silent, only many.
+	patience = time.Second
+	// mostPending is the bound that no burst may pass.
+	mostPending = 8 * maxPending
+)
 
 // A gate knows the accepted connections that have not shown that they speak
 // HTTP/2. gRPC waits for those on every stop, a hard one included, for as long
@@ -23,7 +31,8 @@ type gate struct {
 // A gatedConn leaves its gate when it is closed or has passed the handshake.
 type gatedConn struct {
 	net.Conn
-	gate *gate
+	gate  *gate
+	since time.Time
 }
 
 func (c *gatedConn) Close() error {
@@ -31,16 +40,17 @@ func (c *gatedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// enter admits conn, at the cost of the one that has been silent longest.
+// enter admits conn, at the cost of those that have been silent longest.
 func (g *gate) enter(conn net.Conn) net.Conn {
-	c := &gatedConn{Conn: conn, gate: g}
+	now := time.Now()
+	c := &gatedConn{Conn: conn, gate: g, since: now}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
 		conn.Close()
 		return c
 	}
-	if len(g.pending) == maxPending {
+	for len(g.pending) >= maxPending && (len(g.pending) >= mostPending || now.Sub(g.pending[0].since) > patience) {
 		g.pending[0].Conn.Close()
 		g.pending = append(g.pending[:0], g.pending[1:]...)
 	}

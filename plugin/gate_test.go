@@ -58,8 +58,14 @@ func TestGate_Silent(t *testing.T) {
 	start := time.Now()
 	r.dial(t).status(t)
 	require.Less(t, time.Since(start), 5*time.Second, "served behind the handshake time-out")
-	// Both ends are in this process: the clients' descriptors stay.
-	require.LessOrEqual(t, descriptors(t), fds+len(silent)+plugin.MaxPending+4)
+	// One more, once they have been silent for long, makes the oldest give way.
+	require.Eventually(t, func() bool {
+		conn, err := net.Dial("unix", r.path)
+		require.NoError(t, err)
+		conn.Close()
+		// Both ends are in this process: the clients' descriptors stay.
+		return descriptors(t) <= fds+len(silent)+plugin.MaxPending+4
+	}, 10*time.Second, 50*time.Millisecond)
 	silent[0].SetReadDeadline(time.Now().Add(5 * time.Second))
 	for {
 		if _, err := silent[0].Read(make([]byte, 64)); err != nil {
@@ -67,4 +73,21 @@ func TestGate_Silent(t *testing.T) {
 			break
 		}
 	}
+}
+
+// Clients that come all at once are no silent ones: none of them is cut off.
+func TestGate_Crowd(t *testing.T) {
+	r := serve(t)
+	conns := make([]net.Conn, 4*plugin.MaxPending)
+	for i := range conns {
+		conn, err := net.Dial("unix", r.path)
+		require.NoError(t, err)
+		defer conn.Close()
+		conns[i] = conn
+	}
+	for _, conn := range conns {
+		_, err := conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"))
+		require.NoError(t, err)
+	}
+	require.Eventually(t, func() bool { return len(r.Connections()) == len(conns) }, 10*time.Second, 10*time.Millisecond)
 }

@@ -22,6 +22,9 @@ const (
 	// what kube-apiserver sends is below 40 KiB.
 	maxRequest = 2 << 20
 	maxHeaders = 16 << 10
+	// maxStreams bounds the calls under way on one connection. kube-apiserver's
+	// start makes some hundreds; further ones wait at the client.
+	maxStreams = 1000
 	// handshakeTime bounds a connection that says nothing.
 	handshakeTime = 10 * time.Second
 	// lingerTime is how long a stop waits for connections without a call to
@@ -84,6 +87,7 @@ func New(cfg Config) (*Server, error) {
 		grpc.UnknownServiceHandler(s.stray),
 		grpc.MaxRecvMsgSize(maxRequest),
 		grpc.MaxHeaderListSize(maxHeaders),
+		grpc.MaxConcurrentStreams(maxStreams),
 		grpc.ConnectionTimeout(handshakeTime),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true),
