@@ -1,14 +1,17 @@
 package keyvault
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"sync"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
 )
 
 // An authPolicy signs requests to vaults. It stands in for the SDK's own, which
@@ -17,7 +20,9 @@ import (
 type authPolicy struct {
 	tokens *tokenCache
 
-	mu         sync.Mutex
+	mu sync.Mutex
+	// challenges are those that a vault has taken a token for: a wrong one that
+	// were kept would be acted on before the vault could correct it.
 	challenges map[string]challenge // by lower-case host; guarded by mu
 }
 
@@ -42,49 +47,45 @@ func (p *authPolicy) Do(req *policy.Request) (*http.Response, error) {
 		if err != nil || resp.StatusCode != http.StatusUnauthorized {
 			return resp, err
 		}
-		if ch, err = p.learn(host, resp); err != nil {
+		if ch, err = readChallenge(host, resp.Header); err != nil {
 			return nil, p.fail(ctx, &Error{Reason: Unreachable, Cause: CauseProxy, Status: resp.StatusCode, Text: err.Error()})
 		}
 	}
-	want := TokenRequest{Scope: ch.scope(), TenantID: ch.tenant}
-	token, failure := p.tokens.get(ctx, want)
+	token, failure := p.tokens.get(ctx, ch.request())
 	if failure != nil {
-		return nil, p.fail(ctx, failure)
+		return nil, p.noToken(ctx, host, failure)
 	}
 	resp, err := send(req, token)
-	if err != nil || resp.StatusCode != http.StatusUnauthorized {
-		if err == nil {
-			p.tokens.accepted(want)
-		}
-		return resp, err
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusUnauthorized {
+		p.accepted(host, ch)
+		return resp, nil
 	}
 
 	// The token is refused, though it has not expired: one other is tried. The
 	// answer may also name another audience or tenant than before.
-	refusal := p.refused(host, want, resp)
-	if ch, err = p.learn(host, resp); err != nil {
-		return nil, p.fail(ctx, refusal)
+	refusal := p.refused(host, ch.request(), resp)
+	if other, err := readChallenge(host, resp.Header); err == nil {
+		ch = other
 	}
-	want = TokenRequest{Scope: ch.scope(), TenantID: ch.tenant}
-	token, failure, ok := p.tokens.renew(ctx, want, token)
+	token, failure, ok := p.tokens.renew(ctx, ch.request(), token)
 	switch {
 	case !ok:
 		return nil, p.fail(ctx, refusal)
 	case failure != nil:
-		return nil, p.fail(ctx, failure)
+		return nil, p.noToken(ctx, host, failure)
 	}
 	drain(resp)
-	if err := req.RewindBody(); err != nil {
+	if resp, err = send(req, token); err != nil {
 		return nil, err
 	}
-	resp, err = send(req, token)
-	if err != nil || resp.StatusCode != http.StatusUnauthorized {
-		if err == nil {
-			p.tokens.accepted(want)
-		}
-		return resp, err
+	if resp.StatusCode != http.StatusUnauthorized {
+		p.accepted(host, ch)
+		return resp, nil
 	}
-	return nil, p.fail(ctx, p.refused(host, want, resp))
+	return nil, p.fail(ctx, p.refused(host, ch.request(), resp))
 }
 
 // elicit sends the request without body and token, to be told which token the
@@ -99,10 +100,24 @@ func elicit(req *policy.Request) (*http.Response, error) {
 
 type elicitKey struct{}
 
+// send signs a copy with a body of its own: the transport may still read the
+// request that it was given after a cancelled call has returned.
 func send(req *policy.Request, token string) (*http.Response, error) {
-	req.Raw().Header.Set("Authorization", "Bearer "+token)
-	defer req.Raw().Header.Del("Authorization")
-	return req.Next()
+	signed := req.Clone(req.Raw().Context())
+	if body := req.Body(); body != nil {
+		if err := req.RewindBody(); err != nil {
+			return nil, err
+		}
+		data, err := io.ReadAll(body)
+		if err != nil {
+			return nil, err
+		}
+		if err := signed.SetBody(streaming.NopCloser(bytes.NewReader(data)), req.Raw().Header.Get("Content-Type")); err != nil {
+			return nil, err
+		}
+	}
+	signed.Raw().Header.Set("Authorization", "Bearer "+token)
+	return signed.Next()
 }
 
 func (p *authPolicy) challenge(host string) (challenge, bool) {
@@ -112,15 +127,23 @@ func (p *authPolicy) challenge(host string) (challenge, bool) {
 	return ch, ok
 }
 
-func (p *authPolicy) learn(host string, resp *http.Response) (challenge, error) {
-	ch, err := readChallenge(host, resp.Header)
-	if err != nil {
-		return challenge{}, err
-	}
+// accepted notes that the vault has taken a token fetched for its challenge.
+func (p *authPolicy) accepted(host string, ch challenge) {
+	p.tokens.accepted(ch.request())
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.challenges[host] = ch
-	p.mu.Unlock()
-	return ch, nil
+}
+
+// noToken ends a call that got no token. After a refusal the vault is asked anew
+// for its challenge, which may have been a wrong one.
+func (p *authPolicy) noToken(ctx context.Context, host string, failure *Error) error {
+	if failure.Reason == CredentialsRefused {
+		p.mu.Lock()
+		delete(p.challenges, host)
+		p.mu.Unlock()
+	}
+	return p.fail(ctx, failure)
 }
 
 // vaultAuthCode is the code that a vault's 401 begins its message with.

@@ -16,6 +16,11 @@ type challenge struct {
 // scope is the audience in the form that token requests have.
 func (c challenge) scope() string { return strings.TrimSuffix(c.audience, "/") + "/.default" }
 
+// request is the token that the vault wants.
+func (c challenge) request() TokenRequest {
+	return TokenRequest{Scope: c.scope(), TenantID: c.tenant}
+}
+
 // readChallenge reads the WWW-Authenticate header of a vault's 401. The vault's
 // host must lie inside the audience's domain: a token is for every vault of that
 // domain, so it must never be fetched on the word of another one.
