@@ -42,9 +42,10 @@ func TestHandler(t *testing.T) {
 		{"the root is no catch-all", health.HandlerConfig{Socket: good, Prober: good, Key: lost, HealthzPath: "/"}, "/nope", 404, "404 page not found\n"},
 		{"healthz follows the key", health.HandlerConfig{Socket: good, Prober: good, Key: lost, FollowKey: true}, "/healthz", 503, "key: KeyDisabled: enable it\n"},
 		{"but livez does not", health.HandlerConfig{Socket: good, Prober: good, Key: lost, FollowKey: true}, "/livez?verbose", 200, "[+]socket ok\n[+]prober ok\n"},
-		{"readyz", health.HandlerConfig{Socket: bad, Prober: bad, Key: usable}, "/readyz", 200, "ok"},
+		{"readyz", health.HandlerConfig{Socket: bad, Prober: good, Key: usable}, "/readyz", 200, "ok"},
+		{"readyz with a late prober", health.HandlerConfig{Socket: good, Prober: bad, Key: usable}, "/readyz", 503, "prober: nobody listens at /opt/k.sock\n"},
 		{"readyz of a lost key", health.HandlerConfig{Socket: good, Prober: good, Key: lost}, "/readyz", 503, "key: KeyDisabled: enable it\n"},
-		{"readyz verbose", health.HandlerConfig{Socket: good, Prober: good, Key: usable}, "/readyz?verbose", 200, "[+]key ok\n"},
+		{"readyz verbose", health.HandlerConfig{Socket: good, Prober: good, Key: usable}, "/readyz?verbose", 200, "[+]prober ok\n[+]key ok\n"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := httptest.NewRecorder()
@@ -98,5 +99,21 @@ func TestHandler_LivezInOutage(t *testing.T) {
 			require.Equal(t, 503, w.Code)
 			require.Equal(t, "key: Unreachable: scripted\n", w.Body.String())
 		}
+	})
+}
+
+// A prober that is stuck leaves good evidence behind, which grows old.
+func TestHandler_ReadyzWithStuckProber(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &fakeVault{}
+		r := start(t, v, health.Graces{}, "")
+		h := health.Handler(health.HandlerConfig{Socket: func() error { return nil }, Prober: r.prober.Late, Key: r.tracker.Usable})
+		time.Sleep(time.Minute)
+		v.set(func(v *fakeVault) { v.took = time.Hour }) // a client that breaks its promise
+		time.Sleep(3 * time.Minute)
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
+		require.Equal(t, 503, w.Code)
+		require.Contains(t, w.Body.String(), "prober: the prober has not moved for ")
 	})
 }

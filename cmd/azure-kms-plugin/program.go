@@ -128,7 +128,7 @@ func operations() (ops []string) {
 func (p *program) keyMetrics() metrics.Key {
 	v := p.tracker.View()
 	return metrics.Key{
-		Usable:         v.Phase == health.Usable || v.Phase == health.WriteOnly,
+		Usable:         (v.Phase == health.Usable || v.Phase == health.WriteOnly) && p.prober.Late() == nil,
 		Ready:          v.Phase != health.Starting && v.Phase != health.Lost,
 		LastSuccess:    v.LastSuccess,
 		LastGet:        p.prober.LastGet(),
