@@ -20,6 +20,13 @@ func (e *proxyError) Error() string {
 	return fmt.Sprintf("the proxy answers CONNECT with http %d %s", e.status, http.StatusText(e.status))
 }
 
+// A switchError is an answer that leaves HTTP, which nobody has asked for.
+type switchError struct{ status int }
+
+func (e *switchError) Error() string {
+	return fmt.Sprintf("unexpected response (http %d %s); a proxy may have answered in its place", e.status, http.StatusText(e.status))
+}
+
 func isNotFound(err error) bool {
 	d, ok := errors.AsType[*net.DNSError](err)
 	return ok && d.IsNotFound
@@ -30,6 +37,9 @@ func isNotFound(err error) bool {
 func netCause(err error) (string, Cause) {
 	if p, ok := errors.AsType[*proxyError](err); ok {
 		return p.Error(), CauseProxy
+	}
+	if s, ok := errors.AsType[*switchError](err); ok {
+		return s.Error(), CauseProxy
 	}
 	if d, ok := errors.AsType[*net.DNSError](err); ok {
 		switch {

@@ -146,7 +146,17 @@ func (t *transporter) Do(req *http.Request) (*http.Response, error) {
 		}
 		return nil, err
 	}
-	resp.Body = &boundedBody{body: resp.Body, left: maxBody, ctx: req.Context(), status: resp.StatusCode}
+	if resp.StatusCode < 200 {
+		// Its body is the connection itself, which ends with nobody's context.
+		_ = resp.Body.Close()
+		err := &switchError{status: resp.StatusCode}
+		tr.end(0, err)
+		return nil, err
+	}
+	body := &boundedBody{body: resp.Body, left: maxBody, ctx: req.Context(), status: resp.StatusCode}
+	// No read may outlive the call, whatever the body is made of.
+	body.stop = context.AfterFunc(req.Context(), func() { _ = body.body.Close() })
+	resp.Body = body
 	return resp, nil
 }
 
@@ -156,6 +166,7 @@ type boundedBody struct {
 	left   int64
 	ctx    context.Context
 	status int
+	stop   func() bool // ends the watch over ctx
 }
 
 func (b *boundedBody) Read(p []byte) (int, error) {
@@ -177,4 +188,7 @@ func (b *boundedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (b *boundedBody) Close() error { return b.body.Close() }
+func (b *boundedBody) Close() error {
+	b.stop()
+	return b.body.Close()
+}
