@@ -15,7 +15,8 @@
 // calls disabled, deleted or missing for KeyStateGrace. What has lasted longer
 // is a loss, and only a successful remote decrypt under the write version ends
 // it. A key that only refuses to encrypt (expired, or not yet valid) is never a
-// loss.
+// loss, nor is a lost permission to encrypt while decrypts succeed. That one
+// fails /readyz until an encrypt succeeds.
 //
 // # Concurrency
 //

@@ -70,6 +70,8 @@ func (c *canary) matches(plaintext []byte) bool {
 type savedFailure struct {
 	Reason keyvault.Reason `json:"reason"`
 	First  time.Time       `json:"first"`
+	// Encrypt is set on a failure that only encrypting meets.
+	Encrypt bool `json:"encrypt,omitempty"`
 }
 
 // MemoryPath names the state file of the plugin that serves a key at a socket
@@ -155,10 +157,18 @@ func (m *Memory) evidence(now time.Time, g Graces) (s state) {
 		if f.First.After(now) {
 			f.First = now
 		}
-		s.observe(keyvault.Outcome{Op: keyvault.OpDecrypt, Key: m.key, Time: f.First, Err: &keyvault.Error{
+		o := keyvault.Outcome{Op: keyvault.OpDecrypt, Key: m.key, Time: f.First, Err: &keyvault.Error{
 			Op: keyvault.OpDecrypt, Key: m.key, Reason: f.Reason,
 			Text: "first seen at " + f.First.UTC().Format(time.RFC3339) + ", before this process started",
-		}})
+		}}
+		if f.Encrypt {
+			o.Op, o.Err.Op = keyvault.OpEncrypt, keyvault.OpEncrypt
+		}
+		if f.Encrypt && denied(o.Err) {
+			s.write.note(o) // no more than that: what it meant for reading was saved beside it
+			continue
+		}
+		s.observe(o)
 	}
 	return s
 }
@@ -182,9 +192,11 @@ func (m *Memory) save(c *canary, s state) {
 	// process; to the second, as nothing here is finer.
 	m.rec.LastSuccess = s.success.Round(0).UTC().Truncate(time.Second)
 	m.rec.Failures = m.rec.Failures[:0]
-	for _, f := range append(s.failed[:], s.write) {
+	for i, f := range append(s.failed[:], s.write) {
 		if f.err != nil {
-			m.rec.Failures = append(m.rec.Failures, savedFailure{Reason: f.err.Reason, First: f.first.Round(0).UTC().Truncate(time.Second)})
+			m.rec.Failures = append(m.rec.Failures, savedFailure{
+				Reason: f.err.Reason, First: f.first.Round(0).UTC().Truncate(time.Second), Encrypt: i == len(s.failed),
+			})
 		}
 	}
 	data, err := json.Marshal(m.rec)

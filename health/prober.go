@@ -16,8 +16,9 @@ import (
 
 const (
 	probePeriod   = 30 * time.Second
-	probeRetry    = 5 * time.Second // after the first failure; then probePeriod
-	metadataRetry = time.Hour       // after a GET was denied
+	probeRetry    = 5 * time.Second  // after the first failure; then probePeriod
+	refusedPeriod = 27 * time.Second // while encrypt is refused: a try comes every other time, so within a minute
+	metadataRetry = time.Hour        // after a GET was denied
 )
 
 // Vault is what a Prober asks. Its errors are [*keyvault.Error].
@@ -37,7 +38,8 @@ type ProberConfig struct {
 }
 
 // A Prober looks at the key when nobody else does: a GET and a decrypt of the
-// canary in turn, every 30 seconds, so that each comes once a minute.
+// canary in turn, every 30 seconds, so that each comes once a minute. While the
+// vault refuses to encrypt, an encrypt takes the place of the GET.
 type Prober struct {
 	cfg    ProberConfig
 	canary *canary // owned by Run
@@ -62,10 +64,17 @@ func (p *Prober) Run(ctx context.Context) error {
 	if p.cfg.Memory != nil {
 		p.canary = p.cfg.Memory.canary()
 	}
-	metadata, failures := false, 0
-	for {
+	last, failures := turnDecrypt, 0
+	var err *keyvault.Error
+	for first := true; ; first = false {
 		p.tick()
-		err := p.probe(ctx, metadata)
+		last = p.next(first || err != nil, last)
+		err = p.probe(ctx, last)
+		if last == turnDecrypt && err == nil && failures > 0 && p.cfg.Tracker.writeRefused() {
+			// What was mended is likely to have been refused together.
+			last = turnEncrypt
+			err = p.probe(ctx, last)
+		}
 		if ctx.Err() != nil {
 			p.save()
 			return nil
@@ -76,11 +85,8 @@ func (p *Prober) Run(ctx context.Context) error {
 		} else {
 			failures = 0
 		}
-		// Only a decrypt can end a failure, so nothing else is asked meanwhile.
-		metadata = err == nil && !metadata && p.metadataDue()
-
 		p.tick()
-		timer := time.NewTimer(pause(failures, err))
+		timer := time.NewTimer(pause(failures, err, p.cfg.Tracker.writeRefused()))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -90,11 +96,38 @@ func (p *Prober) Run(ctx context.Context) error {
 	}
 }
 
+// A turn is what a round asks.
+type turn int
+
+const (
+	turnDecrypt turn = iota
+	turnGet
+	turnEncrypt
+)
+
+// next says what to ask after the last turn. Only a decrypt can end a failure,
+// so nothing else is asked while there is one. A refused encrypt takes the GET's
+// turns, since only an encrypt can end that.
+func (p *Prober) next(failing bool, last turn) turn {
+	refused := p.cfg.Tracker.writeRefused()
+	switch {
+	case failing || refused && last == turnEncrypt || !refused && last != turnDecrypt:
+		return turnDecrypt
+	case refused:
+		return turnEncrypt
+	case p.metadataDue():
+		return turnGet
+	}
+	return turnDecrypt
+}
+
 // pause is how long to wait after a probe. The jitter keeps the replicas of a
 // control plane from asking at the same moment for ever.
-func pause(failures int, err *keyvault.Error) time.Duration {
+func pause(failures int, err *keyvault.Error, refused bool) time.Duration {
 	d := probePeriod
 	switch {
+	case err == nil && refused:
+		d = refusedPeriod
 	case err != nil && (err.Reason == keyvault.Throttled || err.RetryAfter > 0):
 		// Asked to be left alone. The bound keeps the prober inside what
 		// Late tolerates.
@@ -106,11 +139,17 @@ func pause(failures int, err *keyvault.Error) time.Duration {
 }
 
 // probe makes one round and reports its failure, if it says anything about the key.
-func (p *Prober) probe(ctx context.Context, metadata bool) *keyvault.Error {
+func (p *Prober) probe(ctx context.Context, t turn) *keyvault.Error {
 	ctx = keyvault.Background(ctx)
-	if metadata {
+	switch t {
+	case turnGet:
 		defer p.stamp(0)
 		return p.look(ctx)
+	case turnEncrypt:
+		if err := p.encrypt(ctx); err != nil && !denied(err) {
+			return err
+		}
+		return nil // or known before
 	}
 	defer p.stamp(1)
 	return p.roundTrip(ctx)

@@ -55,8 +55,14 @@ type state struct {
 	// the key is there, though nothing has been decrypted yet.
 	answered bool
 	failed   [classes]failure
-	write    failure
+	// write is why the vault refuses to encrypt: what is said of the key's
+	// validity, or a refusal of the permission. A decrypt says nothing about it.
+	write failure
 }
+
+// writeRefused reports whether the permission to encrypt is refused, as far as
+// is known: only a try can tell that it is back.
+func (s *state) writeRefused() bool { return s.write.err != nil && denied(s.write.err) }
 
 // observe adds the outcome of an operation under the write version. It
 // reports whether the outcome says anything about whether the key can be used.
@@ -83,13 +89,21 @@ func (s *state) observe(o keyvault.Outcome) bool {
 		if metadata && denied(o.Err) {
 			return false
 		}
+		if (o.Op == keyvault.OpEncrypt || o.Op == keyvault.OpWrap) && denied(o.Err) {
+			s.write.note(o)
+			if !s.success.IsZero() {
+				break // the decrypts go on to speak for themselves
+			}
+		}
 		s.fail(classRefusal, o)
 	case keyvault.KindFault:
 		s.fail(classFault, o)
 	case keyvault.KindWriteOnly:
 		// Attributes tell nothing about our permissions.
 		s.answered = s.answered || !metadata
-		s.write.note(o)
+		if !metadata || !s.writeRefused() {
+			s.write.note(o)
+		}
 	default:
 		return false
 	}
@@ -174,6 +188,8 @@ func (s *state) judge(now time.Time, g Graces) (Phase, *failure) {
 		return Starting, worst
 	case worst != nil:
 		return Degraded, worst
+	case s.writeRefused():
+		return Degraded, &s.write
 	case s.write.err != nil:
 		return WriteOnly, &s.write
 	}

@@ -118,6 +118,26 @@ func TestTracker(t *testing.T) {
 			{op: encrypt, reason: keyvault.KeyNotYetValid, ready: ok, phase: health.WriteOnly},
 			{wait: time.Minute, op: encrypt, reason: keyvault.Unreachable, ready: ok, phase: health.Degraded},
 		}},
+		{"a refused encrypt is no loss, and only an encrypt clears it", health.Graces{}, []step{
+			usable,
+			{wait: time.Minute, op: encrypt, reason: keyvault.AccessDenied, ready: ok, phase: health.Degraded},
+			{wait: time.Minute, op: decrypt, ready: ok, phase: health.Degraded},
+			{wait: 1000 * time.Hour, ready: ok, phase: health.Degraded},
+			{op: keyvault.OpWrap, ready: ok, phase: health.Usable},
+		}},
+		{"a refused encrypt stands for decrypt while none has succeeded", health.Graces{}, []step{
+			{op: encrypt, reason: keyvault.AccessDenied, ready: keyvault.AccessDenied, phase: health.Starting},
+			{wait: 10 * time.Minute, ready: keyvault.AccessDenied, phase: health.Lost},
+			{op: decrypt, ready: ok, phase: health.Degraded},
+			{op: encrypt, ready: ok, phase: health.Usable},
+		}},
+		{"a refused decrypt is the graver one", health.Graces{}, []step{
+			usable,
+			{op: encrypt, reason: keyvault.OperationNotPermitted, ready: ok, phase: health.Degraded},
+			{op: decrypt, reason: keyvault.AccessDenied, ready: ok, phase: health.Degraded},
+			{wait: 10 * time.Minute, ready: keyvault.AccessDenied, phase: health.Lost},
+			{op: decrypt, ready: ok, phase: health.Degraded},
+		}},
 		{"a caller's bad data says nothing", health.Graces{}, []step{
 			usable,
 			{wait: time.Minute, op: decrypt, reason: keyvault.BadCiphertext, ready: ok, phase: health.Usable},

@@ -77,9 +77,21 @@ func (t *Tracker) canary(at time.Time, err *keyvault.Error) {
 	t.update(func(s *state) bool { s.canary(at, err); return true })
 }
 
-// writable says that the key's attributes allow it to encrypt.
+// writable says that the key's attributes allow it to encrypt. They do not know
+// whether we may.
 func (t *Tracker) writable() {
-	t.update(func(s *state) bool { s.write = failure{}; return false })
+	t.update(func(s *state) bool {
+		if !s.writeRefused() {
+			s.write = failure{}
+		}
+		return false
+	})
+}
+
+func (t *Tracker) writeRefused() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.state.writeRefused()
 }
 
 func (t *Tracker) update(change func(*state) bool) {
@@ -109,12 +121,12 @@ func (t *Tracker) note(phase Phase, f *failure) {
 	if f != nil {
 		fields = append(fields, zap.String("reason", string(reason)), zap.String("text", f.err.Text), zap.Time("since", f.first))
 	}
-	switch phase {
-	case Usable:
+	switch {
+	case phase == Usable:
 		t.log.Info("key is usable", fields...)
-	case Lost:
+	case phase == Lost:
 		t.log.Error("key is lost: Status fails until a decrypt succeeds", fields...)
-	case WriteOnly:
+	case phase == WriteOnly, phase == Degraded && f == &t.state.write:
 		t.log.Error("key decrypts but refuses to encrypt: a restarted kube-apiserver cannot get a new seed", fields...)
 	default:
 		t.log.Warn("key cannot be used now", fields...)
@@ -179,7 +191,8 @@ func (t *Tracker) silence() *keyvault.Error {
 
 // Usable reports whether the key can be used now, which is stricter than
 // Ready: a failure that Ready still bears is returned. It waits for the first
-// evidence as long as ctx allows. A key that only decrypts is usable.
+// evidence as long as ctx allows. A key that only decrypts is
+// usable; one that we may not encrypt with is not.
 func (t *Tracker) Usable(ctx context.Context) error {
 	select {
 	case <-t.told:

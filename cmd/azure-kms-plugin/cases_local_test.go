@@ -148,14 +148,16 @@ func TestServe_SocketDeleted(t *testing.T) {
 	client := l.client(t)
 	_, err := client.Status(in3s(t), &kmsapi.StatusRequest{})
 	require.NoError(t, err)
-	require.NoError(t, os.Remove(l.socket))
-	var body string
-	require.Eventually(t, func() bool {
-		code, b := get(t, l.health+"/healthz")
-		body += b
-		return code == 200
-	}, 10*time.Second, 5*time.Millisecond)
-	require.Contains(t, body, l.socket+" was deleted")
+	require.Eventually(t, func() bool { // the watcher may be quicker than the probe
+		require.NoError(t, os.Remove(l.socket))
+		_, body := get(t, l.health+"/healthz")
+		seen := strings.Contains(body, l.socket+" was deleted")
+		require.Eventually(t, func() bool {
+			code, _ := get(t, l.health+"/healthz")
+			return code == 200
+		}, patience, 5*time.Millisecond)
+		return seen
+	}, patience, time.Millisecond)
 	l.roundTrip(t)
 	_, err = client.Status(in3s(t), &kmsapi.StatusRequest{})
 	require.NoError(t, err)

@@ -303,7 +303,7 @@ func TestServe_AbstractSocket(t *testing.T) {
 // Traffic is evidence: its failures show before the next probe, and its
 // successes end them. Status stays ok meanwhile.
 func TestServe_TrafficIsEvidence(t *testing.T) {
-	l := startLab(t, nil, nil)
+	l := startLab(t, nil, nil).usable(t) // the first probe must not end amid the test
 	client := l.client(t)
 	enc, err := client.Encrypt(t.Context(), &kmsapi.EncryptRequest{Plaintext: []byte(seed), Uid: "u"})
 	require.NoError(t, err)
