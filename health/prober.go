@@ -49,6 +49,7 @@ type Prober struct {
 	probed       [2]atomic.Int64
 	deniedGET    atomic.Bool
 	metadataNext time.Time // when a denied GET is tried again; owned by Run
+	leftAlone    time.Time // until when the vault has asked Run to be left alone; owned by Run
 }
 
 // NewProber returns a prober that does nothing until Run.
@@ -86,7 +87,7 @@ func (p *Prober) Run(ctx context.Context) error {
 			failures = 0
 		}
 		p.tick()
-		timer := time.NewTimer(pause(failures, err, p.cfg.Tracker.writeRefused()))
+		timer := time.NewTimer(p.pause(failures, err))
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
@@ -123,15 +124,23 @@ func (p *Prober) next(failing bool, last turn) turn {
 
 // pause is how long to wait after a probe. The jitter keeps the replicas of a
 // control plane from asking at the same moment for ever.
-func pause(failures int, err *keyvault.Error, refused bool) time.Duration {
+func (p *Prober) pause(failures int, err *keyvault.Error) time.Duration {
 	d := probePeriod
 	switch {
-	case err == nil && refused:
+	case err == nil && p.cfg.Tracker.writeRefused():
 		d = refusedPeriod
+	case err != nil && err.Remembered && (err.Reason == keyvault.Throttled || err.RetryAfter > 0):
+		// The vault was not asked, and how long it asked to be left alone says
+		// nothing about how much of that is left.
+		if rest := time.Until(p.leftAlone); rest > 0 {
+			d = min(rest, d)
+		}
+		return d + time.Duration(float64(d)*0.1*mathrand.Float64())
 	case err != nil && (err.Reason == keyvault.Throttled || err.RetryAfter > 0):
 		// Asked to be left alone. The bound keeps the prober inside what
 		// Late tolerates.
 		d = min(max(d, err.RetryAfter), 2*probePeriod)
+		p.leftAlone = time.Now().Add(d)
 	case failures == 1:
 		d = probeRetry
 	}

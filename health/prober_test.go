@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -206,6 +208,58 @@ func TestProber_Throttled(t *testing.T) {
 		synctest.Wait()
 		require.Equal(t, 1, v.total(), "asked again after 5 s though it was told to back off")
 	})
+}
+
+// One answer that asks for a long pause is remembered for a minute by the
+// client, whoever it was that got it. The prober sees the end of that in time.
+func TestProber_RecoversFromRetryAfter(t *testing.T) {
+	for _, byTraffic := range []bool{false, true} {
+		t.Run(fmt.Sprintf("by traffic %t", byTraffic), func(t *testing.T) {
+			for range 50 { // the jitter is random
+				synctest.Test(t, func(t *testing.T) {
+					v := &throttler{}
+					tr := health.NewTracker(health.Config{Key: key})
+					p := health.NewProber(health.ProberConfig{Vault: v, Key: key, Tracker: tr})
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					go func() { _ = p.Run(ctx) }()
+					time.Sleep(5 * time.Minute)
+					if byTraffic {
+						v.open.Store(time.Now().Add(time.Minute).UnixNano())
+						tr.Observe(outcome(keyvault.OpDecrypt, keyvault.Throttled))
+					} else {
+						v.asked.Store(true)
+						time.Sleep(67 * time.Second)
+						require.NotZero(t, v.open.Load())
+					}
+					allowed := time.Unix(0, v.open.Load())
+					time.Sleep(time.Until(allowed) + 45*time.Second)
+					synctest.Wait()
+					require.Equal(t, health.Usable, tr.View().Phase)
+				})
+			}
+		})
+	}
+}
+
+// A throttler answers from memory until a moment, as the client does.
+type throttler struct {
+	fakeVault
+	asked atomic.Bool // for a pause, by the next decrypt
+	open  atomic.Int64
+}
+
+func (v *throttler) Decrypt(ctx context.Context, k keyvault.Ref, c []byte) ([]byte, error) {
+	e := &keyvault.Error{Op: keyvault.OpDecrypt, Key: k, Reason: keyvault.Throttled, RetryAfter: 2 * time.Hour, Text: "scripted"}
+	switch {
+	case v.asked.Swap(false):
+		v.open.Store(time.Now().Add(time.Minute).UnixNano())
+		return nil, e
+	case time.Now().UnixNano() < v.open.Load():
+		e.Remembered = true
+		return nil, e
+	}
+	return v.fakeVault.Decrypt(ctx, k, c)
 }
 
 // H06 (b): bad at t0, good later.
