@@ -109,6 +109,7 @@ func (s snapshot) before() string {
 
 // roughly shows a budget without false precision.
 func roughly(d time.Duration) string {
+	d = max(d, 0)
 	if d >= time.Second {
 		return fmt.Sprintf("%.1f s", d.Seconds())
 	}
