@@ -140,23 +140,21 @@ func readRecord(path string) (rec record, err error) {
 // evidence is the state that the memory vouches for at a moment. A success
 // that is older than the outage grace, or lies in the future, proves nothing
 // any more; without it, nothing is known.
+//
+// Every time is put on this process's monotonic clock, and none later than now:
+// new evidence must count at once, wherever the wall clock is set to.
 func (m *Memory) evidence(now time.Time, g Graces) (s state) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	age := now.Sub(m.rec.LastSuccess)
 	if !m.rec.LastSuccess.IsZero() && age >= -time.Minute && age < g.of(classFault) {
-		s.success = m.rec.LastSuccess
-		if age < 0 {
-			s.success = now
-		}
+		s.success = onClock(m.rec.LastSuccess, now)
 	}
 	for _, f := range m.rec.Failures {
 		if f.Reason.Kind() == keyvault.KindWriteOnly && s.success.IsZero() {
 			continue // it would stand for an answer of the vault, and is too old for that
 		}
-		if f.First.After(now) {
-			f.First = now
-		}
+		f.First = onClock(f.First, now)
 		o := keyvault.Outcome{Op: keyvault.OpDecrypt, Key: m.key, Time: f.First, Err: &keyvault.Error{
 			Op: keyvault.OpDecrypt, Key: m.key, Reason: f.Reason,
 			Text: "first seen at " + f.First.UTC().Format(time.RFC3339) + ", before this process started",
@@ -171,6 +169,18 @@ func (m *Memory) evidence(now time.Time, g Graces) (s state) {
 		s.observe(o)
 	}
 	return s
+}
+
+// onClock is the moment as long before now as t is, and now if t is later.
+func onClock(t, now time.Time) time.Time { return now.Add(-max(now.Sub(t), 0)) }
+
+// onWall is what the wall clock as it is set now would have said at t, for
+// another process to read: to the second, as nothing here is finer.
+func onWall(t, now time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return now.Add(t.Sub(now)).Round(0).UTC().Truncate(time.Second)
 }
 
 // canary returns the canary of an earlier process, or nil.
@@ -188,14 +198,13 @@ func (m *Memory) save(c *canary, s state) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.rec.Canary = c
-	// Wall time, without the monotonic part that means nothing to another
-	// process; to the second, as nothing here is finer.
-	m.rec.LastSuccess = s.success.Round(0).UTC().Truncate(time.Second)
+	now := time.Now()
+	m.rec.LastSuccess = onWall(s.success, now)
 	m.rec.Failures = m.rec.Failures[:0]
 	for i, f := range append(s.failed[:], s.write) {
 		if f.err != nil {
 			m.rec.Failures = append(m.rec.Failures, savedFailure{
-				Reason: f.err.Reason, First: f.first.Round(0).UTC().Truncate(time.Second), Encrypt: i == len(s.failed),
+				Reason: f.err.Reason, First: onWall(f.first, now), Encrypt: i == len(s.failed),
 			})
 		}
 	}
