@@ -1,14 +1,16 @@
 package keyvault
 
 import (
+	"errors"
+	"net"
 	"strings"
 	"sync"
 	"time"
 )
 
 const (
-	// faultsToOpen is how many faults in a row open the breaker of a host: one
-	// stray 500 must not.
+	// faultsToOpen is how many faults in a row open a switch: one stray 500
+	// must not.
 	faultsToOpen = 3
 	// openFor is the pause of an open breaker, and so the pace at which a vault
 	// in trouble is asked.
@@ -25,7 +27,9 @@ const (
 // A breaker answers from memory while asking again would be pointless. It has
 // one switch per host, for faults of the whole vault, and one per operation and
 // key version, for what the vault says about that one: a denied GET or a
-// disabled old version must not stop the write version.
+// disabled old version must not stop the write version. Nor must a version that
+// the vault fails on: a 5xx or a silence is the host's only when two switches in
+// turn have met it, and even then only a key that has just met one itself waits.
 type breaker struct {
 	mu       sync.Mutex
 	switches map[string]*breakerSwitch // guarded by mu, as are the switches
@@ -33,11 +37,17 @@ type breaker struct {
 
 type breakerSwitch struct {
 	faults int       // in a row
+	met    time.Time // when the last of them was
 	until  time.Time // open before this moment
 	pause  time.Duration
 	asked  bool   // the vault itself has asked for the pause
 	trial  bool   // one call is under way to see whether it is over
 	last   *Error // nil while closed
+
+	// Of a host's switch alone:
+	first   string // the first key switch to meet a server fault
+	several bool   // another one has met one too
+	shared  bool   // open for faults that may be of some keys only
 }
 
 func newBreaker() *breaker { return &breaker{switches: map[string]*breakerSwitch{}} }
@@ -72,7 +82,12 @@ func (b *breaker) enter(op Op, ref Ref, background, peek bool) (*pass, *Error) {
 		if s == nil || s.last == nil {
 			continue
 		}
-		if background && !(s.asked && now.Before(s.until)) {
+		asked := s.asked && now.Before(s.until)
+		if background && !asked {
+			continue
+		}
+		// Whoever fails most wins the trials, so a healthy version needs none.
+		if s.shared && !asked && b.switches[keySwitch(op, ref)].mayPass(now) {
 			continue
 		}
 		if now.Before(s.until) || s.trial {
@@ -85,6 +100,13 @@ func (b *breaker) enter(op Op, ref Ref, background, peek bool) (*pass, *Error) {
 		}
 	}
 	return p, nil
+}
+
+// mayPass reports whether a key's own switch decides for it while that of its
+// host is open for the faults of several keys: unless it has just met one itself
+// and is not open for it.
+func (s *breakerSwitch) mayPass(now time.Time) bool {
+	return s == nil || s.last != nil || !now.Before(s.met.Add(openFor))
 }
 
 // remembered is what a caller gets who is not let through.
@@ -118,20 +140,56 @@ func (p *pass) done(failure *Error) {
 		return
 	}
 	switch failure.Reason {
-	case Unreachable, Throttled, CredentialsUnavailable:
+	case Unreachable:
+		if afterConnect(failure) {
+			p.b.at(key, now).count(failure, now, faultsToOpen)
+			p.b.at(host, now).countFrom(key, failure, now)
+			return
+		}
+		fallthrough
+	case Throttled, CredentialsUnavailable:
 		s := p.b.at(host, now)
-		s.faults++
-		s.open(failure, now, faultsToOpen)
+		s.shared = false
+		s.count(failure, now, faultsToOpen)
 	case VaultNotFound, CredentialsRefused, NetworkDenied:
 		s := p.b.at(host, now)
-		s.faults++
-		s.open(failure, now, 1)
+		s.shared = false
+		s.count(failure, now, 1)
+	case Unknown:
+		p.b.shut(host, now)
+		p.b.at(key, now).count(failure, now, faultsToOpen)
 	default:
 		// The vault has answered, about this key and operation.
 		p.b.shut(host, now)
-		s := p.b.at(key, now)
-		s.faults++
-		s.open(failure, now, 1)
+		p.b.at(key, now).count(failure, now, 1)
+	}
+}
+
+// afterConnect reports whether a fault may be that of one key: the vault was
+// reached, but answers with an error or not at all.
+func afterConnect(failure *Error) bool {
+	if op, ok := errors.AsType[*net.OpError](failure.Err); ok && op.Op == "dial" {
+		return false
+	}
+	return failure.Cause == CauseServer || failure.Cause == CauseTimeout
+}
+
+// count adds a fault, and opens the switch when it is the last of so many.
+func (s *breakerSwitch) count(failure *Error, now time.Time, after int) {
+	s.faults, s.met = s.faults+1, now
+	s.open(failure, now, after)
+}
+
+// countFrom adds a fault of a key to its host's switch.
+func (s *breakerSwitch) countFrom(key string, failure *Error, now time.Time) {
+	if s.first == "" {
+		s.first = key
+	}
+	s.several = s.several || s.first != key
+	s.faults++
+	if (s.several || s.last != nil) && !(s.asked && now.Before(s.until)) {
+		s.shared = true
+		s.open(failure, now, faultsToOpen)
 	}
 }
 
@@ -143,6 +201,8 @@ func (s *breakerSwitch) open(failure *Error, now time.Time, after int) {
 		s.pause, s.asked = min(failure.RetryAfter, maxRetryAfter), true
 	case s.faults < after && !already:
 		return
+	case s.asked && now.Before(s.until):
+		return // a call that began before the pause cannot end it
 	case failure.Reason == Throttled && already && !s.asked:
 		if now.Before(s.until) {
 			s.last = failure
