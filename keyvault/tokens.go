@@ -3,6 +3,7 @@ package keyvault
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -89,8 +90,10 @@ func (c *tokenCache) get(ctx context.Context, req TokenRequest) (string, *Error)
 		switch {
 		case valid:
 			return token, nil
-		case fetching == nil:
+		case fetching == nil && failure != nil:
 			return "", failure // inside the pause after a failed fetch
+		case fetching == nil:
+			return "", &Error{Reason: CredentialsUnavailable, Text: "the token has run out as soon as it came, and another one is not due yet: is this machine's clock right?"}
 		}
 		tr := traceOf(ctx)
 		tr.wait("a token")
@@ -179,6 +182,9 @@ func (c *tokenCache) token(ctx context.Context, req TokenRequest) (tk azcore.Acc
 	switch {
 	case err == nil && tk.Token == "":
 		return tk, &Error{Reason: CredentialsUnavailable, Text: "the sign-in host gave an empty token"}
+	case err == nil && strings.ContainsFunc(tk.Token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		// Every request with it would fail, as if the network had.
+		return tk, &Error{Reason: CredentialsUnavailable, Text: "the sign-in host gave a token with characters that no HTTP header can hold"}
 	case err == nil:
 		return tk, nil
 	}
