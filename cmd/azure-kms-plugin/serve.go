@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
+	"syscall"
 
 	azlog "github.com/Azure/azure-sdk-for-go/sdk/azcore/log"
 	"go.uber.org/zap"
@@ -24,7 +26,8 @@ func serve(ctx context.Context, stop <-chan os.Signal, o options, faults []strin
 	logs := newLoggers(stderr, o.json, o.verbosity)
 
 	id, idFaults := signIn(o)
-	if faults = append(faults, idFaults...); len(faults) > 0 {
+	faults = slices.Concat(faults, idFaults, checkEnvironment())
+	if len(faults) > 0 {
 		complain(stderr, faults)
 		return exitUsage
 	}
@@ -96,11 +99,35 @@ func workloadIdentity() keyvault.WorkloadIdentity {
 	}
 }
 
+// maxCAFile is the bound that the client has for it too.
+const maxCAFile = 1 << 20
+
+// readRegular reads a file of limited size. Opening a fifo would wait for ever,
+// and a device may have no end.
+func readRegular(path string, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case int64(len(data)) > limit:
+		return nil, fmt.Errorf("%s has more than %d bytes", path, limit)
+	}
+	return data, nil
+}
+
 func checkCAFile(path string) error {
 	if path == "" {
 		return nil
 	}
-	pem, err := os.ReadFile(path)
+	pem, err := readRegular(path, maxCAFile)
 	switch {
 	case err != nil:
 		return err

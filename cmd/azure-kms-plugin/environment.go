@@ -1,0 +1,83 @@
+package main
+
+import (
+	"net"
+	"net/netip"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// checkEnvironment finds what is wrong with the variables that the Go runtime
+// and its libraries read by themselves. The faults show no value: a proxy's may
+// hold a password.
+func checkEnvironment() (faults []string) {
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
+		// Go ignores what it cannot read, and would go direct.
+		if !isProxy(os.Getenv(name)) {
+			faults = append(faults, name+": is not the URL of a proxy, such as http://proxy.example:3128; a % or @ in a password is written %25 or %40")
+		}
+	}
+	for _, name := range []string{"NO_PROXY", "no_proxy"} {
+		if !isNoProxy(os.Getenv(name)) {
+			faults = append(faults, name+": is not a list of host names, addresses and networks with commas between them")
+		}
+	}
+	if strings.Contains(os.Getenv("GODEBUG"), "http2debug") {
+		// It prints the headers of every request, tokens among them.
+		faults = append(faults, "GODEBUG: http2debug shows secrets in the log: unset it")
+	}
+	return faults
+}
+
+// proxySchemes are those that net/http speaks.
+var proxySchemes = []string{"http", "https", "socks5", "socks5h"}
+
+// isProxy reports whether net/http would understand s, which may lack a scheme,
+// as it was meant: of a URL that is wrong, it makes a host with the name "http".
+func isProxy(s string) bool {
+	if s == "" {
+		return true
+	}
+	if !strings.Contains(s, "://") {
+		s = "http://" + s
+	}
+	u, err := url.Parse(s)
+	if err != nil || !slices.Contains(proxySchemes, u.Scheme) || u.Hostname() == "" {
+		return false
+	}
+	if port := u.Port(); port != "" {
+		n, err := strconv.ParseUint(port, 10, 16)
+		return err == nil && n > 0
+	}
+	return true
+}
+
+func isNoProxy(s string) bool {
+	for entry := range strings.SplitSeq(s, ",") {
+		entry = strings.TrimSpace(entry)
+		if strings.ContainsFunc(entry, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) }) {
+			return false
+		}
+		if !strings.Contains(entry, "/") {
+			continue
+		}
+		if _, _, err := net.ParseCIDR(entry); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// isHost reports whether s is a host name or an IP address, bare.
+func isHost(s string) bool {
+	if _, err := netip.ParseAddr(s); err == nil {
+		return true
+	}
+	return s != "" && strings.IndexFunc(s, func(c rune) bool {
+		return !('0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || strings.ContainsRune("-._", c))
+	}) < 0
+}

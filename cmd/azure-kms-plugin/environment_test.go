@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// A variable that Go would silently ignore, or that would show secrets, keeps
+// the program from starting. The fault names the variable and not its value.
+func TestEnvironment_Faults(t *testing.T) {
+	cfg := filepath.Join(t.TempDir(), "azure.json")
+	require.NoError(t, os.WriteFile(cfg, []byte(goodConfig), 0o600))
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy", "GODEBUG"} {
+		t.Setenv(name, "")
+	}
+	for _, tc := range []struct{ name, value string }{
+		{"HTTPS_PROXY", "http://user:PROXY%zzCANARY@h"},
+		{"https_proxy", "http://user:PROXYCANARY@h:port"},
+		{"HTTP_PROXY", "ftp://user:PROXYCANARY@h"},
+		{"http_proxy", "http://user:PROXYCANARY@"},
+		{"HTTPS_PROXY", "h:99999/CANARY"},
+		{"NO_PROXY", "10.0.0.0/99,CANARY"},
+		{"no_proxy", "a.example CANARY.example"},
+		{"NO_PROXY", "http://CANARY.example"},
+		{"GODEBUG", "madvdontneed=1,http2debug=2"},
+	} {
+		t.Run(tc.name+"="+tc.value, func(t *testing.T) {
+			t.Setenv(tc.name, tc.value)
+			var stdout, stderr bytes.Buffer
+			args := append([]string{"--config-file-path=" + cfg, "--v=x"}, goodKey...) // one more fault: it must not serve
+			require.Equal(t, 64, run(t.Context(), nil, args, &stdout, &stderr))
+			require.Contains(t, stderr.String(), "azure-kms-plugin: "+tc.name+": ")
+			require.Equal(t, 2, strings.Count(stderr.String(), "\n"))
+			require.NotContains(t, stderr.String(), "CANARY")
+			require.Equal(t, 0, run(t.Context(), nil, []string{"--version"}, &stdout, &stderr))
+		})
+	}
+}
+
+func TestEnvironment_Good(t *testing.T) {
+	for _, s := range []string{
+		"", "http://h", "http://user:p%25@h:3128", "https://h:1/", "socks5://h:1", "socks5h://[::1]:1080", "h:3128", "h", "user:pw@h:1", "127.0.0.1:1",
+	} {
+		require.True(t, isProxy(s), s)
+	}
+	for _, s := range []string{"", "*", "a.example, .b.example,10.0.0.0/8,,fd00::/8,127.0.0.1:80,::1"} {
+		require.True(t, isNoProxy(s), s)
+	}
+}
