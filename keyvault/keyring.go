@@ -124,6 +124,12 @@ func (m *mutexMap) get(id string) (Ref, bool) {
 	return r, ok
 }
 
+func (m *mutexMap) len() int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return len(m.m)
+}
+
 func (m *mutexMap) add(r Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

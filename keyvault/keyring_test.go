@@ -204,22 +204,42 @@ func TestKeyring_ListingDenied(t *testing.T) {
 	})
 }
 
+// Hints come from outside, and anybody can hash a version that does not exist.
+func TestKeyring_HintsAreBounded(t *testing.T) {
+	s := &safe{versions: map[string][]string{"k1": {v1}}}
+	k := pinned(t, s)
+	for i := range 5000 {
+		r := key1.WithVersion(versionID(i))
+		_, ref, err := k.Decrypt(t.Context(), r.KeyID(), r.Version, []byte("block"))
+		require.NoError(t, err)
+		require.Equal(t, r, ref)
+	}
+	require.LessOrEqual(t, keyvault.KnownIDs(k), 1024+4)
+	require.Zero(t, s.count("list"))
+	_, ref, err := k.Decrypt(t.Context(), k.KeyID(), "", []byte("block"))
+	require.NoError(t, err)
+	require.Equal(t, key1, ref)
+}
+
 // During an outage an unknown ID may well be ours: say "unreachable", not "unknown".
 func TestKeyring_ListingUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &safe{versions: map[string][]string{"k1": {v2}}, err: map[string]error{"list": &keyvault.Error{Reason: keyvault.Unreachable, Text: "down"}}}
 		s.versions = nil
-		k := pinned(t, s)
+		var warnings []string
+		k, err := keyvault.NewPinned(keyvault.KeyringConfig{Vault: s, Write: key1, Warn: func(text string) { warnings = append(warnings, text) }})
+		require.NoError(t, err)
 		id2 := key1.WithVersion(v2).KeyID()
 		for range 30 {
 			_, _, err := k.Decrypt(within(t, 3*time.Second), id2, "", []byte("block"))
 			require.Equal(t, keyvault.Unreachable, failure(t, err).Reason)
 			time.Sleep(time.Second)
 		}
-		require.Equal(t, 1, s.count("list"))
+		require.Equal(t, 6, s.count("list"), "a fault heals: it is tried again every five seconds")
+		require.Len(t, warnings, 1)
 		s.err, s.versions = nil, map[string][]string{"k1": {v2}}
-		time.Sleep(31 * time.Second)
-		_, _, err := k.Decrypt(within(t, 3*time.Second), id2, "", []byte("block"))
+		time.Sleep(5 * time.Second)
+		_, _, err = k.Decrypt(within(t, 3*time.Second), id2, "", []byte("block"))
 		require.NoError(t, err)
 	})
 }

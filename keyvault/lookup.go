@@ -10,13 +10,18 @@ import (
 )
 
 const (
-	// listEvery is the shortest time between two listings, over all keys.
-	listEvery = time.Minute
+	// listEvery is the shortest time between two listings, over all keys, and
+	// relistAfter that after one which a fault has spoilt.
+	listEvery   = time.Minute
+	relistAfter = 5 * time.Second
 	// missingFor is how long an ID that no listing has shown is not looked for
 	// again. A version made in the meantime is found after it.
 	missingFor = 5 * time.Minute
 	// maxMissing bounds the memory of such IDs, which come from outside.
 	maxMissing = 1024
+	// maxKnown bounds what is learned from hints, which come from outside too:
+	// anybody can hash a version that does not exist.
+	maxKnown = 1024
 )
 
 // A lookup finds the version that a key ID stands for: among those known, by
@@ -30,7 +35,8 @@ type lookup struct {
 
 	mu      sync.Mutex
 	listing chan struct{} // closed when the listing under way ends; nil without one
-	listed  time.Time     // start of the last one
+	next    time.Time     // no other one starts before
+	quiet   time.Time     // no warning before
 	result  *Error        // why the last one did not show all; nil if it did
 	missing map[string]time.Time
 }
@@ -68,7 +74,9 @@ func (l *lookup) find(ctx context.Context, id, hint string) (Ref, *Error) {
 		for _, key := range l.keys {
 			r := key.WithVersion(hint)
 			if slices.Contains(r.KeyIDs(), id) {
-				l.known.add(r)
+				if l.known.len() < maxKnown {
+					l.known.add(r)
+				}
 				return r, nil
 			}
 		}
@@ -109,10 +117,10 @@ func (l *lookup) list(ctx context.Context, id string) <-chan struct{} {
 		return nil
 	}
 	if l.listing == nil {
-		if !l.listed.IsZero() && now.Before(l.listed.Add(listEvery)) {
+		if now.Before(l.next) {
 			return nil
 		}
-		l.listed, l.listing = now, make(chan struct{})
+		l.next, l.listing = now.Add(listEvery), make(chan struct{})
 		// Not the caller's: what is learned serves all, and its end must not
 		// count against the vault.
 		go l.run(Background(context.WithoutCancel(ctx)), id, l.listing)
@@ -142,7 +150,7 @@ func (l *lookup) run(ctx context.Context, id string, done chan struct{}) {
 			result = e
 		}
 	}
-	if result != nil {
+	if result != nil && l.mayWarn() {
 		l.warn("versions of a key could not be listed: " + result.Error())
 	}
 	_, found := l.known.get(id)
@@ -150,9 +158,24 @@ func (l *lookup) run(ctx context.Context, id string, done chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.listing, l.result = nil, result
-	if !found && (result == nil || result.Reason.Kind() != KindFault) {
+	switch {
+	case result != nil && result.Reason.Kind() == KindFault:
+		l.next = l.now().Add(relistAfter)
+	case !found:
 		l.miss(id)
 	}
+}
+
+// mayWarn allows one warning a minute.
+func (l *lookup) mayWarn() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.now()
+	if now.Before(l.quiet) {
+		return false
+	}
+	l.quiet = now.Add(listEvery)
+	return true
 }
 
 // miss remembers an ID that no key has. The caller holds l.mu.
