@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -35,7 +36,7 @@ type WorkloadIdentity struct {
 	TokenFile string
 }
 
-// A Credential signs in to Azure. Every token is fetched anew, with the secret,
+// A Credential signs in to Azure. Every token is fetched anew, with the
 // certificate or federated token that is on disk at that time: the cache is the
 // client's, which knows when a vault has refused a token.
 type Credential struct {
@@ -44,6 +45,9 @@ type Credential struct {
 	method    method
 	tenant    string
 	transport *transporter
+
+	mu          sync.Mutex
+	certificate *clientCertificate // the last good one; guarded by mu
 }
 
 // NewCredential checks all that can be checked without the network.
@@ -64,8 +68,7 @@ func NewCredential(cfg *AzureConfig, opts CredentialOptions) (*Credential, error
 		c.tenant = c.opts.WorkloadIdentity.TenantID
 		err = c.opts.WorkloadIdentity.check()
 	case methodCertificate:
-		_, err = readCertificate(cfg.ClientCertPath, cfg.ClientCertPassword)
-		if err != nil {
+		if _, err = c.currentCertificate(); err != nil {
 			err = fmt.Errorf("aadClientCertPath: %w", err)
 		}
 	case methodDataPlane:
@@ -137,6 +140,21 @@ func (c *Credential) checkTenant(vaults string) *Error {
 		"the vault belongs to tenant %s, the credential to tenant %s: check tenantId in azure.json and the vault's name", vaults, clean(c.tenant, 36))}
 }
 
+// currentCertificate reads the certificate file. While that is useless, perhaps
+// because it is just being written, the one before still signs in.
+func (c *Credential) currentCertificate() (*clientCertificate, error) {
+	cert, err := readCertificate(c.cfg.ClientCertPath, c.cfg.ClientCertPassword)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err == nil {
+		c.certificate = cert
+	}
+	if c.certificate == nil || err != nil && time.Now().After(c.certificate.chain[0].NotAfter) {
+		return nil, err
+	}
+	return c.certificate, nil
+}
+
 // build makes a credential of the SDK. A new one has an empty token cache.
 func (c *Credential) build() (azcore.TokenCredential, error) {
 	options := azcore.ClientOptions{
@@ -150,7 +168,7 @@ func (c *Credential) build() (azcore.TokenCredential, error) {
 		return azidentity.NewClientSecretCredential(c.cfg.TenantID, c.cfg.ClientID, c.cfg.ClientSecret.Reveal(),
 			&azidentity.ClientSecretCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: true})
 	case methodCertificate:
-		cert, err := readCertificate(c.cfg.ClientCertPath, c.cfg.ClientCertPassword)
+		cert, err := c.currentCertificate()
 		if err != nil {
 			return nil, err
 		}

@@ -50,6 +50,21 @@ func TestSignIn_ClientCertificate(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, pemOf(t, testKey(t), second), 0o600))
 	l.srv.RevokeTokens()
 	require.NoError(t, l.encrypt(t))
+
+	// A file that is being written, or is not there at all, leaves the last one.
+	whole := pemOf(t, testKey(t), first)
+	for _, part := range [][]byte{nil, whole[:100], whole[:len(whole)/2], whole[:len(whole)-40]} {
+		require.NoError(t, os.WriteFile(path, part, 0o600))
+		l.srv.RevokeTokens()
+		require.NoError(t, l.encrypt(t))
+	}
+	require.NoError(t, os.Remove(path))
+	l.srv.RevokeTokens()
+	require.NoError(t, l.encrypt(t))
+	require.NoError(t, os.WriteFile(path, whole, 0o600))
+	use(first)
+	l.srv.RevokeTokens()
+	require.NoError(t, l.encrypt(t))
 }
 
 func TestSignIn_WorkloadIdentity(t *testing.T) {
