@@ -2,7 +2,6 @@ package main
 
 import (
 	"net"
-	"net/netip"
 	"net/url"
 	"os"
 	"slices"
@@ -70,14 +69,4 @@ func isNoProxy(s string) bool {
 		}
 	}
 	return true
-}
-
-// isHost reports whether s is a host name or an IP address, bare.
-func isHost(s string) bool {
-	if _, err := netip.ParseAddr(s); err == nil {
-		return true
-	}
-	return s != "" && strings.IndexFunc(s, func(c rune) bool {
-		return !('0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || strings.ContainsRune("-._", c))
-	}) < 0
 }

@@ -80,6 +80,7 @@ func TestFaults(t *testing.T) {
 		{"C01 single quotes", append(keyless, "--keyvault-name='kvlab'", "--key-name='k1'", "--key-version='"+v1+"'")},
 		{"C01 length after trimming", append(keyless, `--keyvault-name="kv"`, "--key-name=k1", "--key-version="+v1)},
 		{"vault name too long", append(keyless, "--keyvault-name=abcdefghijklmnopqrstuvwxy", "--key-name=k1", "--key-version="+v1)},
+		{"vault name with dashes around it", append(keyless, "--keyvault-name=-a-", "--key-name=k1", "--key-version="+v1)},
 		{"vault name with a dot", append(keyless, "--keyvault-name=kv.lab", "--key-name=k1", "--key-version="+v1)},
 		{"C10 names with a slash", append(keyless, "--keyvault-name=kvlab", "--key-name=k1/V0", "--key-version="+v1+"/..")},
 		{"C10 percent", append(keyless, "--keyvault-name=kvlab", "--key-name=k1%2f..", "--key-version=..")},
@@ -103,9 +104,19 @@ func TestFaults(t *testing.T) {
 		{"listen address", with("--listen-addr=tcp://127.0.0.1:9000")},
 		{"same port twice", append(with(), "--healthz-port=8095", "--metrics-addr=127.0.0.1:8095")},
 		{"healthz path", with("--healthz-path=healthz")},
+		{"healthz path with a dot", with("--healthz-path=/./healthz")},
+		{"healthz path with dots", with("--healthz-path=/a/../healthz")},
+		{"healthz path with an empty part", with("--healthz-path=/a//b")},
+		{"healthz path with a tab", with("--healthz-path=/a\tb")},
 		{"healthz path of another", with("--healthz-path=/livez")},
 		{"proxy without address", with("--proxy-mode")},
 		{"proxy with a password", with("--proxy-mode", "--proxy-address=http://u:PWCANARY@proxy")},
+		{"proxy address with a port", with("--proxy-mode", "--proxy-address=proxy:8080")},
+		{"proxy address in brackets", with("--proxy-mode", "--proxy-address=[::1]")},
+		{"proxy address in brackets with a port", with("--proxy-mode", "--proxy-address=[::1]:8080")},
+		{"proxy address of neither kind", with("--proxy-mode", "--proxy-address=a:b:c")},
+		{"help that is neither", with("--help=perhaps")},
+		{"help that is switched off", with("--help=false", "--v=x")},
 		{"proxy port", with("--proxy-mode", "--proxy-address=proxy", "--proxy-port=0")},
 		{"no config file", append([]string{"--config-file-path=/nonexistent/azure.json", "--v=x"}, goodKey...)},
 		{"no CA file", with("--ca-file=/nonexistent/ca.pem")},
@@ -269,4 +280,19 @@ func TestFlagsAreDocumented(t *testing.T) {
 		}
 	}
 	require.Empty(t, documented, "the page has flags that there are not")
+}
+
+func TestProxyAddress(t *testing.T) {
+	for _, address := range []string{"proxy", "proxy.example.", "10.0.0.1", "::1", "fe80::1%eth0", "a_b"} {
+		o, faults := parse(append([]string{"--proxy-mode", "--proxy-address=" + address}, goodKey...))
+		require.Empty(t, faults, address)
+		require.Equal(t, address, o.proxyAddress)
+	}
+}
+
+func TestHealthzPath(t *testing.T) {
+	for _, path := range []string{"/", "/healthz", "/a/b", "/a/", "/.well-known/x"} {
+		_, faults := parse(append([]string{"--healthz-path=" + path}, goodKey...))
+		require.Empty(t, faults, path)
+	}
 }

@@ -22,8 +22,11 @@ package main
 
 import (
 	"context"
+	"io"
 	"os"
 	"runtime/debug"
+
+	"google.golang.org/grpc/grpclog"
 )
 
 // Exit statuses, see the package documentation.
@@ -42,6 +45,9 @@ func main() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(heapGrowth)
 	}
+	// grpc's own log can be switched on from the environment and shows what
+	// clients send. Ours says what is needed.
+	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
 	stop := watchSignals()
 	os.Exit(run(context.Background(), stop, os.Args[1:], os.Stdout, os.Stderr))
 }

@@ -6,10 +6,12 @@ import (
 	"math"
 	"net"
 	"os/user"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"azure-kms-plugin/keyvault"
 	"azure-kms-plugin/plugin"
@@ -55,7 +57,7 @@ type options struct {
 func parse(args []string) (o options, faults []string) {
 	values, faults := scan(args)
 	r := &reader{values: values, faults: faults}
-	o.help = r.given("h") || r.given("help")
+	o.help = r.toggle("h") || r.toggle("help")
 	o.version = r.toggle("version")
 	o.readKey(r)
 	o.readFiles(r)
@@ -97,7 +99,7 @@ func (o *options) readKey(r *reader) {
 	} else {
 		o.vault, o.keyName = r.required("keyvault-name"), r.required("key-name")
 		if o.vault != "" && !isVaultName(o.vault) {
-			r.fault("keyvault-name", "%q is not the name of a vault: 3 to 24 letters, digits and dashes", o.vault)
+			r.fault("keyvault-name", "%q is not the name of a vault: 3 to 24 letters, digits and dashes, the dash neither first nor last", o.vault)
 		}
 		if err := (keyvault.Ref{Host: "vault.example", Name: o.keyName}).Validate(); o.keyName != "" && err != nil {
 			r.fault("key-name", "%v", err)
@@ -128,7 +130,7 @@ func (o *options) readVersion(r *reader) {
 }
 
 func isVaultName(s string) bool {
-	return len(s) >= 3 && len(s) <= 24 && strings.IndexFunc(s, func(c rune) bool {
+	return len(s) >= 3 && len(s) <= 24 && s == strings.Trim(s, "-") && strings.IndexFunc(s, func(c rune) bool {
 		return !('0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || c == '-')
 	}) < 0
 }
@@ -193,8 +195,8 @@ func (o *options) readPorts(r *reader) {
 	o.healthzPath = r.text("healthz-path")
 	switch {
 	case o.healthzPath == "":
-	case !strings.HasPrefix(o.healthzPath, "/") || strings.ContainsAny(o.healthzPath, " ?#{}%") || strings.Contains(o.healthzPath, "//"):
-		r.fault("healthz-path", "%q is not a path such as /healthz", o.healthzPath)
+	case !isPath(o.healthzPath):
+		r.fault("healthz-path", "%q is not a path such as /healthz, without empty, . or .. parts", o.healthzPath)
 	case o.healthzPath == "/livez" || o.healthzPath == "/readyz":
 		r.fault("healthz-path", "%s is an endpoint of its own: choose another path", o.healthzPath)
 	}
@@ -216,6 +218,19 @@ func (o *options) readPorts(r *reader) {
 	}
 }
 
+// isPath reports whether a request for s gets to a handler of s: the server
+// redirects one that is not clean.
+func isPath(s string) bool {
+	if !strings.HasPrefix(s, "/") || strings.ContainsAny(s, "?#{}%") {
+		return false
+	}
+	if strings.ContainsFunc(s, func(c rune) bool { return unicode.IsSpace(c) || unicode.IsControl(c) }) {
+		return false
+	}
+	cleaned := path.Clean(s)
+	return s == cleaned || s == cleaned+"/"
+}
+
 func (o *options) readProxy(r *reader) {
 	on := r.toggle("proxy-mode")
 	o.proxyPort = r.number("proxy-port", 1, 65535)
@@ -228,8 +243,12 @@ func (o *options) readProxy(r *reader) {
 	}
 	address := clean(r.values["proxy-address"][len(r.values["proxy-address"])-1])
 	switch {
-	case address == "" || strings.ContainsAny(address, "/@?# "):
-		// Not quoted: an address with credentials in it must not reach a log.
+	// Not quoted: an address with credentials in it must not reach a log.
+	case strings.ContainsAny(address, "[]"):
+		r.fault("proxy-address", "has brackets: write the IPv6 address without them, and the port as --proxy-port")
+	case hasPort(address):
+		r.fault("proxy-address", "has a port: write that as --proxy-port")
+	case !isHost(address):
 		r.fault("proxy-address", "is not a host name or IP address")
 	case o.proxyPort >= 1 && o.proxyPort <= 65535:
 		o.proxyAddress = address

@@ -411,6 +411,26 @@ func TestConnectionCap(t *testing.T) {
 	require.Len(t, conns, 300)
 }
 
+// The log holds this program's lines alone, whatever the environment asks of
+// the libraries.
+func TestLibrariesAreSilent(t *testing.T) {
+	p := prepare(t, shortDir(t), []string{
+		"GRPC_GO_LOG_SEVERITY_LEVEL=info", "GRPC_GO_LOG_VERBOSITY_LEVEL=99", "AZURE_SDK_GO_LOGGING=all",
+	}, "--log-format-json").start(t).serving(t)
+	c, err := net.Dial("unix", p.socket)
+	require.NoError(t, err)
+	_, err = io.WriteString(c, "this is not HTTP/2 at all\r\n\r\n")
+	require.NoError(t, err)
+	_, _ = io.Copy(io.Discard, c) // until the server gives it up
+	_, err = p.status(t)
+	require.Error(t, err)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	require.Equal(t, 0, p.exit(t))
+	for line := range strings.Lines(p.stderr.String()) {
+		require.True(t, strings.HasPrefix(line, "{"), line)
+	}
+}
+
 // A log reader that goes away does not take the plugin with it.
 func TestBrokenPipe(t *testing.T) {
 	p := prepare(t, shortDir(t), nil, "-v=10")
