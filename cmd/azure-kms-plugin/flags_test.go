@@ -199,7 +199,7 @@ func TestFlagForms(t *testing.T) {
 		"--decrypt-key=https://kvold.vault.azure.net/keys/k0", "--decrypt-key", "https://kvold.vault.azure.net/keys/k1/" + v1,
 	})
 	require.Empty(t, faults)
-	require.Equal(t, "https://kvlab.vault.azure.net/keys/k1/"+v1, o.keyURL.URL())
+	require.Equal(t, "https://KvLab.vault.azure.net/keys/k1/"+v1, o.keyURL.URL(), "the key ID is hashed from the spelling")
 	require.Len(t, o.decryptKeys, 2)
 }
 

@@ -331,6 +331,33 @@ func TestServe_TrafficIsEvidence(t *testing.T) {
 	require.Contains(t, l.stderr.String(), "key cannot be used now")
 }
 
+// A lost permission to encrypt fails /readyz until an encrypt succeeds, however
+// well decrypts go meanwhile; Status stays ok.
+func TestServe_EncryptRefused(t *testing.T) {
+	l := startLab(t, nil, nil).usable(t)
+	enc := l.encrypt(t, []byte(seed))
+	client := l.client(t)
+	encrypt := func() error {
+		_, err := client.Encrypt(in3s(t), &kmsapi.EncryptRequest{Plaintext: []byte(seed), Uid: "u"})
+		return err
+	}
+	l.srv.AddFault(vault.Fault{Op: "encrypt", Status: 403, Code: "Forbidden", InnerCode: "ForbiddenByRbac"})
+	require.ErrorContains(t, encrypt(), "AccessDenied: ")
+	_, err := client.Decrypt(in3s(t), decryptOf(enc))
+	require.NoError(t, err)
+	code, body := get(t, l.health+"/readyz")
+	require.Equal(t, 503, code)
+	require.Contains(t, body, "key: AccessDenied: ")
+	status, err := l.status(t)
+	require.NoError(t, err)
+	require.Equal(t, "ok", status.Healthz)
+
+	l.srv.ClearFaults()
+	require.Eventually(t, func() bool { return encrypt() == nil }, patience, 100*time.Millisecond)
+	code, _ = get(t, l.health+"/readyz")
+	require.Equal(t, 200, code)
+}
+
 // Proxy mode: all requests go to the forwarding service, which is told what
 // they are for, and the key ID stays that of the vault (R06).
 func TestServe_ProxyMode(t *testing.T) {
