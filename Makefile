@@ -20,14 +20,14 @@ SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 # grpcnotrace leaves out gRPC's debug pages: the templates behind them keep the
 # linker from dropping unused methods, which costs a fifth of the binary and of
 # the idle memory.
-GO_BUILD := CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION)"
+GO_BUILD := CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)"
 
 # Modules with Go code of ours. Each is linted, vetted and kept tidy.
 MODULES := . test/vault test
 
 # The test module links kube-apiserver's code and etcd. With these settings its
 # packages compile once for kube-apiserver, demo, tests and linters alike.
-IN_TEST := cd test && CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath"
+IN_TEST := cd test && CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath -buildvcs=false"
 export GOFLAGS
 
 # Linters are pinned in modules of their own, so that they never move a version
@@ -84,7 +84,7 @@ lint: ## gofumpt, go vet and staticcheck on every module
 	@out=$$($(TOOL) gofumpt -l $$(git ls-files -co --exclude-standard '*.go')); \
 		if [[ -n $$out ]]; then echo "not formatted (make fmt):"; echo "$$out"; exit 1; fi
 	@for m in $(MODULES); do echo "vet and staticcheck in $$m"; \
-		(cd $$m && export CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath" && $(GO) vet ./... && $(TOOL) staticcheck ./...); done
+		(cd $$m && export CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath -buildvcs=false" && $(GO) vet ./... && $(TOOL) staticcheck ./...); done
 
 .PHONY: fmt
 fmt: ## Format every Go file

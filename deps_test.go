@@ -1,5 +1,5 @@
-// Package deps_test holds what the programs may link and which package may
-// import which.
+// Package deps_test holds what the programs may link, which package may import
+// which, and that the pages explain what the program shows.
 package deps_test
 
 import (

@@ -9,8 +9,9 @@ import (
 	"azure-kms-plugin/metrics"
 )
 
-// version is stamped by the linker: -ldflags "-X main.version=v1.2.3".
-var version string
+// version and revision are stamped by the linker:
+// -ldflags "-X main.version=v1.2.3 -X main.revision=<commit>".
+var version, revision string
 
 // build describes this program, from the stamp or, failing that, from what the
 // Go command recorded.
@@ -35,6 +36,9 @@ func build() metrics.Build {
 	}
 	if b.Version == "" {
 		b.Version = "devel"
+	}
+	if revision != "" {
+		b.Revision = revision
 	}
 	if fips140.Enabled() {
 		b.FIPS140 = fips140.Version()

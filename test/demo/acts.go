@@ -25,7 +25,7 @@ func acts(o options) []act {
 		{"Start the vault, the plugin and the store", startAll},
 		{"Write " + thousands(o.secrets) + " secrets", writeSecrets},
 		{"Look at one of them in etcd", showStored},
-		{"Restart everything, so that nothing is remembered", restartAll},
+		{"Restart everything", restartAll},
 		{"Read all back", readSecrets},
 	}
 	if !o.once {

@@ -33,6 +33,9 @@ func TestDockerfile_AgreesWithTheImage(t *testing.T) {
 		require.Contains(t, string(makefile), flag)
 	}
 
+	// The tests' module is not copied, so "go mod download" would look for it in vain.
+	require.NotContains(t, string(data), "mod download")
+
 	require.Contains(t, last["FROM"], "distroless/static")
 	require.Equal(t, image.User, last["USER"])
 	var entry []string

@@ -38,7 +38,7 @@ func Kube(ctx context.Context, root string, news io.Writer) (Binaries, error) {
 		// The version is stamped as in a release: kube-apiserver decides
 		// by it which APIs it serves.
 		LDFlags: "-s -w -X k8s.io/component-base/version.gitVersion=" + b.Version,
-		About: fmt.Sprintf("kube-apiserver %s and etcd %s (5 to 15 minutes on two cores, only this once)",
+		About: fmt.Sprintf("kube-apiserver %s and etcd %s (10 to 25 minutes on two cores, only this once)",
 			b.Version, b.EtcdVersion),
 	}.Run(ctx, news)
 	if err != nil {

@@ -1,0 +1,54 @@
+package deps_test
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"azure-kms-plugin/keyvault"
+	"azure-kms-plugin/plugin"
+)
+
+// What a scrape or an error can show is explained to those who read it.
+func TestDocs_ExplainEveryReasonAndSeries(t *testing.T) {
+	page, err := os.ReadFile("docs/operation.md")
+	require.NoError(t, err)
+	rows := strings.Split(string(page), "\n")
+	for _, reason := range keyvault.Reasons() {
+		if reason == keyvault.Success {
+			continue
+		}
+		code := plugin.CodeFor(&keyvault.Error{Reason: reason}).String()
+		found := false
+		for _, row := range rows {
+			found = found || strings.HasPrefix(row, "| `") && strings.Contains(row, "`"+string(reason)+"`") && strings.Contains(row, "| "+code+" |")
+		}
+		require.True(t, found, "no row for %s with %s", reason, code)
+	}
+	scrape, err := os.ReadFile("metrics/testdata/first-scrape.txt")
+	require.NoError(t, err)
+	series := regexp.MustCompile(`(?m)^# TYPE (azure_kms_\w+)`).FindAllSubmatch(scrape, -1)
+	require.NotEmpty(t, series)
+	for _, s := range series {
+		require.Contains(t, string(page), "`"+string(s[1]), "%s is not explained", s[1])
+	}
+}
+
+// Links between pages lead somewhere.
+func TestDocs_LinksLeadSomewhere(t *testing.T) {
+	for _, page := range []string{"README.md", "CONTRIBUTING.md", "docs/configuration.md", "docs/compatibility.md", "docs/operation.md", "docs/benchmarks.md"} {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		dir := ""
+		if strings.HasPrefix(page, "docs/") {
+			dir = "docs/"
+		}
+		for _, m := range regexp.MustCompile(`\]\(([^):#]+)(#[^)]*)?\)`).FindAllStringSubmatch(string(text), -1) {
+			_, err := os.Stat(dir + m[1])
+			require.NoError(t, err, "%s links to %s", page, m[1])
+		}
+	}
+}
