@@ -168,6 +168,9 @@ func (m *Memory) evidence(now time.Time, g Graces) (s state) {
 		}
 		s.observe(o)
 	}
+	for c := range s.failed {
+		s.failed[c].remembered = s.failed[c].err != nil
+	}
 	return s
 }
 

@@ -137,3 +137,29 @@ func TestMemoryPath(t *testing.T) {
 	require.NotEqual(t, a, health.MemoryPath("/opt", "unix:///opt/azurekms.socket", other))
 	require.NotContains(t, health.MemoryPath("/s", "unix:///@kms", key), "@")
 }
+
+// A failure that only an earlier process met keeps its grace running, but what
+// this one meets is what is shown: the cause may be another by now.
+func TestMemory_ShowsWhatIsMetNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "k.state")
+		data, err := json.Marshal(map[string]any{
+			"format": 1, "key": key.URL(), "lastSuccess": time.Now().Add(-time.Hour),
+			"failures": []any{map[string]any{"reason": keyvault.CredentialsRefused, "first": time.Now().Add(-time.Minute)}},
+		})
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(path, data, 0o600))
+		tr := health.NewTracker(health.Config{Key: key, Memory: health.OpenMemory(path, key, nil)})
+		require.Equal(t, keyvault.CredentialsRefused, tr.View().Err.Reason)
+
+		tr.Observe(outcome(keyvault.OpDecrypt, keyvault.Unreachable))
+		v := tr.View()
+		require.Equal(t, health.Degraded, v.Phase)
+		require.Equal(t, keyvault.Unreachable, v.Err.Reason)
+
+		time.Sleep(9*time.Minute + time.Second)
+		v = tr.View()
+		require.Equal(t, health.Lost, v.Phase, "a fault in between does not reset the grace of a refusal")
+		require.Equal(t, keyvault.CredentialsRefused, v.Err.Reason)
+	})
+}

@@ -43,6 +43,9 @@ const (
 type failure struct {
 	first time.Time
 	err   *keyvault.Error // the latest
+	// remembered: seen by an earlier process only. It keeps its grace running,
+	// but what this process meets itself is what is shown.
+	remembered bool
 }
 
 // state is the evidence about one key version, as a value: no clock, no lock,
@@ -153,7 +156,7 @@ func (f *failure) note(o keyvault.Outcome) {
 	if f.err == nil {
 		f.first = o.Time
 	}
-	f.err = o.Err
+	f.err, f.remembered = o.Err, false
 }
 
 // A Phase is what the evidence amounts to. The list is closed.
@@ -179,7 +182,7 @@ func (s *state) judge(now time.Time, g Graces) (Phase, *failure) {
 		if now.Sub(f.first) >= g.of(c) {
 			return Lost, f
 		}
-		if worst == nil {
+		if worst == nil || worst.remembered && !f.remembered {
 			worst = f
 		}
 	}

@@ -138,10 +138,11 @@ func (p *program) keyMetrics() metrics.Key {
 }
 
 // announce logs what is served and where, and the key ID with which it starts.
-func (p *program) announce(o options, l listeners, logs loggers) {
+func (p *program) announce(o options, id identity, l listeners, logs loggers) {
 	fields := []zap.Field{
 		zap.String("version", build().Version), zap.Stringer("key", p.key), zap.String("key_id", p.key.KeyID()),
 		zap.Stringer("write_format", o.format), zap.Stringer("socket", o.address),
+		zap.String("sign_in", id.config.Method()), zap.String("config_file", o.configFile),
 	}
 	if l.healthz != nil {
 		fields = append(fields, zap.Stringer("healthz", l.healthz.Addr()))

@@ -49,7 +49,7 @@ func serve(ctx context.Context, stop <-chan os.Signal, o options, faults []strin
 	for _, w := range o.warnings {
 		logs.main.Warn(w)
 	}
-	p.announce(o, listeners, logs)
+	p.announce(o, id, listeners, logs)
 	if err := p.run(ctx, stop, listeners, logs.main); err != nil {
 		logs.main.Error("serving ended", zap.Error(err))
 		return exitFault
