@@ -223,7 +223,7 @@ func (p *Prober) metadataDue() bool {
 func (p *Prober) roundTrip(ctx context.Context) *keyvault.Error {
 	fresh := p.canary == nil
 	if fresh {
-		if err := p.encrypt(ctx); err != nil {
+		if err := p.encrypt(ctx); err != nil || p.canary == nil {
 			return err
 		}
 	}
@@ -260,7 +260,9 @@ func (p *Prober) encrypt(ctx context.Context) *keyvault.Error {
 	if e := p.report(ctx, keyvault.OpEncrypt, err); e != nil {
 		return e
 	}
-	p.canary = newCanary(plaintext, ciphertext)
+	if err == nil { // else stopping, and the old canary stays
+		p.canary = newCanary(plaintext, ciphertext)
+	}
 	return nil
 }
 

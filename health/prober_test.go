@@ -89,7 +89,10 @@ func (v *fakeVault) Get(ctx context.Context, _ keyvault.Ref) (keyvault.Attribute
 }
 
 func (v *fakeVault) Encrypt(ctx context.Context, _ keyvault.Ref, p []byte) ([]byte, error) {
-	return invert(p), v.call(ctx, keyvault.OpEncrypt)
+	if err := v.call(ctx, keyvault.OpEncrypt); err != nil {
+		return nil, err
+	}
+	return invert(p), nil
 }
 
 func (v *fakeVault) Decrypt(ctx context.Context, _ keyvault.Ref, c []byte) ([]byte, error) {

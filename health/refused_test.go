@@ -1,6 +1,7 @@
 package health_test
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 	"testing/synctest"
@@ -70,5 +71,32 @@ func TestMemory_EncryptRefused(t *testing.T) {
 		require.Equal(t, keyvault.OperationNotPermitted, tr.View().Err.Reason)
 		tr.Observe(outcome(keyvault.OpDecrypt, ""))
 		require.Equal(t, health.Degraded, tr.View().Phase)
+	})
+}
+
+// A stop amid a try to encrypt does not cost the canary, which could not be
+// made anew.
+func TestProber_StopKeepsCanary(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "k.state")
+		v := &fakeVault{}
+		m := health.OpenMemory(path, key, nil)
+		tr := health.NewTracker(health.Config{Key: key, Memory: m})
+		p := health.NewProber(health.ProberConfig{Vault: v, Key: key, Tracker: tr, Memory: m})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- p.Run(ctx) }()
+		time.Sleep(time.Second)
+		tr.Observe(outcome(keyvault.OpEncrypt, keyvault.AccessDenied))
+		v.set(func(v *fakeVault) { v.took = time.Hour })
+		time.Sleep(40 * time.Second)
+		cancel()
+		require.NoError(t, <-done)
+		require.Equal(t, 2, v.calls[keyvault.OpEncrypt], "stopped amid the second")
+
+		r := start(t, &fakeVault{fail: always(keyvault.AccessDenied, keyvault.OpEncrypt)}, health.Graces{}, path)
+		synctest.Wait()
+		require.Zero(t, r.vault.calls[keyvault.OpEncrypt])
+		require.Equal(t, 1, r.vault.calls[keyvault.OpDecrypt])
 	})
 }
