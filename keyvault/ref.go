@@ -81,6 +81,12 @@ func (r Ref) KeyID() string {
 	return hex.EncodeToString(sum[:])
 }
 
+// KeyIDHash is a key ID as kube-apiserver's metrics show it, for labels and logs.
+func KeyIDHash(keyID string) string {
+	sum := sha256.Sum256([]byte(keyID))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
 // KeyIDs lists every ID under which existing plugins may have stored this
 // version: with the host as written and with the host in lower case.
 func (r Ref) KeyIDs() []string {

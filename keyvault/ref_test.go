@@ -58,3 +58,7 @@ func TestRef_KeyIDs(t *testing.T) {
 	require.False(t, mixed.SameVersion(lower.WithVersion("")))
 	require.True(t, mixed.SameKey(lower.WithVersion("")))
 }
+
+func TestKeyIDHash(t *testing.T) {
+	require.Equal(t, "sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08", keyvault.KeyIDHash("test"))
+}

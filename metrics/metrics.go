@@ -23,8 +23,6 @@
 package metrics
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"sync"
 	"time"
 
@@ -211,7 +209,7 @@ func (m *Metrics) label(keyID string) string {
 	if len(m.hashes) >= maxKeyIDs {
 		return unknownKeyID
 	}
-	hash = KeyIDHash(keyID)
+	hash = keyvault.KeyIDHash(keyID)
 	m.hashes[keyID] = hash
 	m.expose(hash)
 	return hash
@@ -223,10 +221,4 @@ func (m *Metrics) expose(hash string) {
 			m.requests.WithLabelValues(op, hash, string(reason))
 		}
 	}
-}
-
-// KeyIDHash is the label value of a key ID, in the form that kube-apiserver uses.
-func KeyIDHash(keyID string) string {
-	sum := sha256.Sum256([]byte(keyID))
-	return "sha256:" + hex.EncodeToString(sum[:])
 }

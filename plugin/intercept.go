@@ -2,8 +2,6 @@ package plugin
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"regexp"
 	"runtime"
@@ -128,7 +126,7 @@ func (s *Server) logCall(level zapcore.Level, msg string, r Request, req any, mo
 		fields = append(fields, zap.String("uid", uid))
 	}
 	if r.KeyID != "" {
-		fields = append(fields, zap.String("key_id_hash", keyIDHash(r.KeyID)))
+		fields = append(fields, zap.String("key_id_hash", keyvault.KeyIDHash(r.KeyID)))
 	}
 	ce.Write(append(fields, more...)...)
 }
@@ -136,12 +134,6 @@ func (s *Server) logCall(level zapcore.Level, msg string, r Request, req any, mo
 // uidForm admits kube-apiserver's UUIDs. The field is the caller's to fill, and
 // the log is not the place for whatever that may be.
 var uidForm = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9A-Za-z-]{1,64}$`) })
-
-// keyIDHash is a key ID as kube-apiserver's metrics show it.
-func keyIDHash(keyID string) string {
-	sum := sha256.Sum256([]byte(keyID))
-	return "sha256:" + hex.EncodeToString(sum[:])
-}
 
 // isSafe reports whether statusOf passes on the text of err or of its own.
 func isSafe(err error) bool {

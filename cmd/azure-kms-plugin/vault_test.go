@@ -19,7 +19,6 @@ import (
 	kmsapi "k8s.io/kms/apis/v2"
 
 	"azure-kms-plugin/keyvault"
-	"azure-kms-plugin/metrics"
 	"azure-kms-plugin/test/vault"
 )
 
@@ -99,7 +98,7 @@ func TestServe(t *testing.T) {
 	}
 	_, series := get(t, l.metrics)
 	for _, line := range []string{
-		`azure_kms_requests_total{key_id_hash="` + metrics.KeyIDHash(l.ref().KeyID()) + `",operation="decrypt",reason="Success"} 1`,
+		`azure_kms_requests_total{key_id_hash="` + keyvault.KeyIDHash(l.ref().KeyID()) + `",operation="decrypt",reason="Success"} 1`,
 		`azure_kms_vault_requests_total{operation="encrypt",reason="Success"} 2`, // the canary and ours
 		`azure_kms_vault_requests_total{operation="get",reason="Success"} 0`,
 		`azure_kms_key_usable 1`,
