@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -139,7 +140,7 @@ func TestAzureConfig_HidesItsSecrets(t *testing.T) {
 	cred, err := keyvault.NewCredential(cfg, keyvault.CredentialOptions{})
 	require.NoError(t, err)
 	for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%q", "%x", "%X", "%d"} {
-		for _, v := range []any{cfg, *cfg, cfg.ClientSecret, &cfg.ClientSecret, cred, *cred} {
+		for _, v := range []any{cfg, *cfg, cfg.ClientSecret, &cfg.ClientSecret, cred, reflect.ValueOf(cred).Elem().Interface()} {
 			text := fmt.Sprintf(verb, v)
 			require.NotContains(t, text, "CANARY", verb)
 			require.NotContains(t, strings.ToLower(text), fmt.Sprintf("%x", "CANARY"), verb)
