@@ -44,7 +44,7 @@ func parseFields(data []byte) ([]field, error) {
 	if syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(trimmed, &raw)); ok {
 		line, column := position(trimmed, syntax.Offset)
 		line += bytes.Count(data[:bytes.IndexByte(data, '{')], []byte("\n"))
-		return nil, fmt.Errorf("line %d, column %d: not valid JSON (a quote or backslash inside a value must be escaped)", line, column)
+		return nil, fmt.Errorf("line %d, column %d: not valid JSON (a bracket or comma is missing, or a quote or backslash inside a value is not escaped)", line, column)
 	}
 	return nil, err
 }

@@ -151,7 +151,7 @@ func (l *lookup) run(ctx context.Context, id string, done chan struct{}) {
 		}
 	}
 	if result != nil && l.mayWarn() {
-		l.warn("versions of a key could not be listed: " + result.Error())
+		l.warn(result.Error())
 	}
 	_, found := l.known.get(id)
 

@@ -17,7 +17,7 @@ import (
 type proxyError struct{ status int }
 
 func (e *proxyError) Error() string {
-	return fmt.Sprintf("the proxy answers CONNECT with http %d %s", e.status, http.StatusText(e.status))
+	return fmt.Sprintf("the proxy in HTTPS_PROXY answers http %d %s: check that proxy, and the name that it was asked for", e.status, http.StatusText(e.status))
 }
 
 // A switchError is an answer that leaves HTTP, which nobody has asked for.
@@ -55,7 +55,7 @@ func netCause(err error) (string, Cause) {
 	}
 	if op, ok := errors.AsType[*net.OpError](err); ok {
 		if op.Op == "proxyconnect" {
-			return "the proxy cannot be reached: " + opText(op), CauseProxy
+			return "the proxy in HTTPS_PROXY cannot be reached: " + opText(op), CauseProxy
 		}
 		if op.Op == "remote error" {
 			return "TLS: the other side ends the handshake", CauseTLS

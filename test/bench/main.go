@@ -59,6 +59,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	peer := fs.String("peer", "", "another `binary` to measure beside it")
 	out := fs.String("out", "", "a `folder` to write bench.md and bench.json to")
 	floor := fs.String("floor", "bin/bench-floor", "the `binary` of a server that does nothing")
+	idle := fs.Duration("idle", 0, "how long calls of an idle plugin are counted; 0: 8m, or 65s with -quick")
 	quick := fs.Bool("quick", false, "a tenth of the rounds and a short idle window: a look, not a result")
 	if err := fs.Parse(args); err != nil {
 		return 64
@@ -72,6 +73,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		o = options{starts: 3, idle: 65 * time.Second, pairs: 100, rounds: 2, deadWindow: 3 * time.Second}
 	}
 	o.floor = *floor
+	if *idle > 0 {
+		o.idle = *idle
+	}
 	targets := []target{{name: "azure-kms-plugin", bin: *plugin, vault: "bench-ours"}}
 	if *peer != "" {
 		targets = append(targets, target{name: filepath.Base(*peer) + " (peer)", bin: *peer, vault: "bench-peer"})
