@@ -23,6 +23,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	kmsapi "k8s.io/kms/apis/v2"
+
+	"azure-kms-plugin/test/vault/freeport"
 )
 
 // TestMain lets the tests run this binary as the program itself.
@@ -172,10 +174,9 @@ func silence(t *testing.T) string {
 }
 
 func freePort(t *testing.T) string {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find()
 	require.NoError(t, err)
-	defer ln.Close()
-	return strconv.Itoa(ln.Addr().(*net.TCPAddr).Port)
+	return strconv.Itoa(port)
 }
 
 func get(t *testing.T, url string) (int, string) {

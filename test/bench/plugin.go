@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	kmsapi "k8s.io/kms/apis/v2"
+
+	"azure-kms-plugin/test/vault/freeport"
 )
 
 // callTimeout is kube-apiserver's default for a KMS provider.
@@ -50,11 +52,11 @@ type process struct {
 
 // start runs the plugin with HyperShift's arguments and waits for a good Status.
 func start(ctx context.Context, t target, e *emulator, dir string) (*process, error) {
-	healthz, err := freePort()
+	healthz, err := freeport.Find()
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := freePort()
+	metrics, err := freeport.Find()
 	if err != nil {
 		return nil, err
 	}
@@ -213,15 +215,6 @@ func (p *process) memory(field string) (float64, error) {
 }
 
 func ownGroup() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
-
-func freePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
 
 // tail returns the end of a log, for an error.
 func tail(path string) string {

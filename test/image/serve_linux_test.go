@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -27,6 +26,7 @@ import (
 
 	"azure-kms-plugin/test/image"
 	"azure-kms-plugin/test/vault"
+	"azure-kms-plugin/test/vault/freeport"
 )
 
 // nonroot is the numeric form of image.User.
@@ -168,10 +168,9 @@ func dial(t *testing.T, socket string) kmsapi.KeyManagementServiceClient {
 
 func freePort(t *testing.T) int {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freeport.Find()
 	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
+	return port
 }
 
 // The image as HyperShift's sidecar: no command, its arguments, a read-only

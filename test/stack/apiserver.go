@@ -9,6 +9,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"azure-kms-plugin/test/vault/freeport"
 )
 
 // An APIServerConfig describes a kube-apiserver.
@@ -42,7 +44,7 @@ func NewAPIServer(cfg APIServerConfig) (*APIServer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the certificates of kube-apiserver: %w", err)
 	}
-	port, err := FreePort()
+	port, err := freeport.Find()
 	if err != nil {
 		return nil, err
 	}

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"azure-kms-plugin/test/vault/freeport"
 )
 
 // An EtcdConfig describes an etcd of one member.
@@ -26,11 +28,11 @@ type Etcd struct {
 
 // NewEtcd chooses the addresses of an etcd; nothing runs yet.
 func NewEtcd(cfg EtcdConfig) (*Etcd, error) {
-	client, err := FreePort()
+	client, err := freeport.Find()
 	if err != nil {
 		return nil, err
 	}
-	peer, err := FreePort()
+	peer, err := freeport.Find()
 	if err != nil {
 		return nil, err
 	}

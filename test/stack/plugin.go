@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"azure-kms-plugin/test/vault/freeport"
 )
 
 // PluginVar is the environment variable that names the plugin's binary when
@@ -70,11 +72,11 @@ func NewPlugin(cfg PluginConfig) (*Plugin, error) {
 	if len(cfg.Socket) > 107 {
 		return nil, fmt.Errorf("the socket path %s has %d bytes, the kernel takes 107", cfg.Socket, len(cfg.Socket))
 	}
-	healthz, err := FreePort()
+	healthz, err := freeport.Find()
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := FreePort()
+	metrics, err := freeport.Find()
 	if err != nil {
 		return nil, err
 	}

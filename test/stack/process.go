@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -216,16 +215,3 @@ func endOf(err error) error {
 	}
 	return err
 }
-
-// FreePort returns a TCP port of the loopback interface that was free a moment ago.
-func FreePort() (int, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, fmt.Errorf("looking for a free port: %w", err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port, nil
-}
-
-// LogFile is where the process's output goes.
-func (p *Process) LogFile() string { return p.log }
