@@ -215,3 +215,6 @@ func endOf(err error) error {
 	}
 	return err
 }
+
+// LogFile is where the process's output goes.
+func (p *Process) LogFile() string { return p.log }
