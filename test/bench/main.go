@@ -49,7 +49,7 @@ type options struct {
 	rounds     int           // rounds of the throughput comparison
 	grid       bool          // the table of latencies and concurrencies
 	deadWindow time.Duration // how long Status is asked while the vault is dead, per kind
-	floor      string        // the program that does nothing
+	floor      string        // the plainest server
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
@@ -58,7 +58,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	plugin := fs.String("plugin", "bin/azure-kms-plugin", "the `binary` to hold against the figures")
 	peer := fs.String("peer", "", "another `binary` to measure beside it")
 	out := fs.String("out", "", "a `folder` to write bench.md and bench.json to")
-	floor := fs.String("floor", "bin/bench-floor", "the `binary` of a server that does nothing")
+	floor := fs.String("floor", "bin/bench-floor", "the `binary` of the plainest server")
 	idle := fs.Duration("idle", 0, "how long calls of an idle plugin are counted; 0: 8m, or 65s with -quick")
 	quick := fs.Bool("quick", false, "a tenth of the rounds and a short idle window: a look, not a result")
 	if err := fs.Parse(args); err != nil {

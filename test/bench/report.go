@@ -145,7 +145,7 @@ type report struct {
 	Machine string
 	Quick   bool
 	Targets []*figures
-	// Bare has the figures of servers that only forward, or do nothing: the floor.
+	// Bare has the figures of the servers that are as plain as can be: the floor.
 	Bare *figures
 }
 
@@ -227,7 +227,7 @@ func (r report) floor() string {
 		return ""
 	}
 	return fmt.Sprintf("The floor on this machine. A bare gRPC server that forwards by plain net/http: Status %s ms, Encrypt %+.2f ms, Decrypt %+.2f ms, Decrypts a second %.2f of a direct client's (%.2f with the vault's RSA on these cores). "+
-		"A server that links the same libraries and does nothing: start until the socket accepts %s ms, until the first Status %s ms, memory %.1f MiB.",
+		"The plainest server that the same libraries make, with one round trip by Microsoft's client as it comes: start until the socket accepts %s ms, until the first good Status %s ms, memory %.1f MiB.",
 		r.Bare.StatusFar, r.Bare.AddedEncrypt, r.Bare.AddedDecrypt, r.Bare.RatioFar, r.Bare.RatioNear,
 		r.Bare.SocketAfter, r.Bare.ReadyAfter, r.Bare.IdleRSS)
 }

@@ -1,9 +1,12 @@
-// Command floor is a KMS v2 server that does nothing: it links the libraries
-// that the plugin links, binds a socket and answers Status with a constant.
-// What it costs to start and to keep is the least that any plugin made of these
-// libraries can cost on this machine.
+// Command floor is the plainest KMS v2 server that could be made of the libraries
+// that the plugin links: it binds a socket, signs in, has Microsoft's client as it
+// comes encrypt and decrypt once, and then answers Status with a constant. What
+// it costs to start and to keep is what these libraries cost on this machine.
 //
-//	floor <socket>
+//	floor <socket> <vault host> <key name> <key version>
+//
+// The variables AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET say as
+// whom it signs in.
 package main
 
 import (
@@ -12,35 +15,43 @@ import (
 	"net"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 	"github.com/Azure/azure-sdk-for-go/sdk/security/keyvault/azkeys"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
 type server struct {
 	kmsapi.UnimplementedKeyManagementServiceServer
+	ready atomic.Bool
 }
 
-func (server) Status(context.Context, *kmsapi.StatusRequest) (*kmsapi.StatusResponse, error) {
+func (s *server) Status(context.Context, *kmsapi.StatusRequest) (*kmsapi.StatusResponse, error) {
+	if !s.ready.Load() {
+		return nil, status.Error(codes.Unavailable, "not tried yet")
+	}
 	return &kmsapi.StatusResponse{Version: "v2beta1", Healthz: "ok", KeyId: "floor"}, nil
 }
 
 func main() {
-	if len(os.Args) != 2 {
-		log.Fatal("usage: floor <socket>")
+	if len(os.Args) != 5 {
+		log.Fatal("usage: floor <socket> <vault host> <key name> <key version>")
 	}
-	if err := run(os.Args[1]); err != nil {
+	if err := run(os.Args[1], os.Args[2], os.Args[3], os.Args[4]); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(socket string) error {
+func run(socket, host, key, version string) error {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	logger, err := zap.NewProduction()
@@ -49,11 +60,13 @@ func run(socket string) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	credential, err := azidentity.NewClientSecretCredential("tenant", "client", "secret", nil)
+	credential, err := azidentity.NewClientSecretCredential(
+		os.Getenv("AZURE_TENANT_ID"), os.Getenv("AZURE_CLIENT_ID"), os.Getenv("AZURE_CLIENT_SECRET"), nil)
 	if err != nil {
 		return err
 	}
-	if _, err := azkeys.NewClient("https://floor.vault.azure.net", credential, nil); err != nil {
+	client, err := azkeys.NewClient("https://"+host, credential, nil)
+	if err != nil {
 		return err
 	}
 	l, err := net.Listen("unix", socket)
@@ -61,8 +74,27 @@ func run(socket string) error {
 		return err
 	}
 	logger.Info("serving", zap.String("socket", socket))
-	s := grpc.NewServer()
-	kmsapi.RegisterKeyManagementServiceServer(s, server{})
-	context.AfterFunc(ctx, s.Stop)
-	return s.Serve(l)
+	s := &server{}
+	go func() {
+		if err := roundTrip(ctx, client, key, version); err != nil {
+			logger.Error("the first round trip did not succeed", zap.Error(err))
+			return
+		}
+		s.ready.Store(true)
+	}()
+	g := grpc.NewServer()
+	kmsapi.RegisterKeyManagementServiceServer(g, s)
+	context.AfterFunc(ctx, g.Stop)
+	return g.Serve(l)
+}
+
+func roundTrip(ctx context.Context, client *azkeys.Client, key, version string) error {
+	params := azkeys.KeyOperationParameters{Algorithm: to.Ptr(azkeys.EncryptionAlgorithmRSAOAEP256), Value: make([]byte, 32)}
+	encrypted, err := client.Encrypt(ctx, key, version, params, nil)
+	if err != nil {
+		return err
+	}
+	params.Value = encrypted.Result
+	_, err = client.Decrypt(ctx, key, version, params, nil)
+	return err
 }
