@@ -288,10 +288,8 @@ func TestVault_HangIsCancelledAtTheVault(t *testing.T) {
 	_, err := l.c.Encrypt(within(t, 3*time.Second), l.ref, []byte("seed"))
 	require.NoError(t, err)
 	l.srv.AddFault(vault.Fault{Op: "decrypt", Hang: true})
-	start := time.Now()
 	_, _, err = l.kr.Decrypt(within(t, 300*time.Millisecond), l.kr.KeyID(), "", []byte("block"))
 	require.Equal(t, keyvault.CauseTimeout, failure(t, err).Cause)
-	require.Less(t, time.Since(start), 3*time.Second)
 	require.Eventually(t, func() bool {
 		for _, r := range l.srv.Requests() {
 			if r.Op == "decrypt" && r.Cancelled {

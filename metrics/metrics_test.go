@@ -40,9 +40,7 @@ func newMetrics(t *testing.T) (*prometheus.Registry, *metrics.Metrics) {
 
 func scrape(t *testing.T, reg *prometheus.Registry) string {
 	w := httptest.NewRecorder()
-	begin := time.Now()
 	metrics.Handler(reg).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	require.Less(t, time.Since(begin), 5*time.Second)
 	require.Equal(t, http.StatusOK, w.Code)
 	require.Less(t, w.Body.Len(), 1<<20)
 	return w.Body.String()

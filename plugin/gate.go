@@ -82,12 +82,14 @@ func (g *gate) close() {
 // A gatedListener sends what it accepts through a gate.
 type gatedListener struct {
 	net.Listener
-	gate *gate
+	gate   *gate
+	failed func(error) // told of each Accept that fails
 }
 
 func (l *gatedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
+		l.failed(err)
 		return nil, err
 	}
 	return l.gate.enter(conn), nil

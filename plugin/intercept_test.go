@@ -193,6 +193,7 @@ func TestManyFailures(t *testing.T) {
 // serveInMemory runs the rig without a socket, so that it may be in a bubble.
 func (r *rig) serveInMemory(t *testing.T) (c *client, stop func()) {
 	l := bufconn.Listen(1 << 20)
+	r.memory = l
 	ctx, cancel := context.WithCancel(context.Background())
 	r.cancel = cancel
 	go func() {

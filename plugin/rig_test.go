@@ -22,6 +22,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/test/bufconn"
 	kmsapi "k8s.io/kms/apis/v2"
 
 	"azure-kms-plugin/keyvault"
@@ -147,7 +148,8 @@ type rig struct {
 	keyring *keyring
 	path    string
 	log     *buffer
-	done    chan error // Run's result
+	done    chan error        // Run's result
+	memory  *bufconn.Listener // of serveInMemory
 
 	mu       sync.Mutex
 	requests []plugin.Request

@@ -36,17 +36,21 @@ const (
 	watchInterval = time.Second
 )
 
+// ErrCut is what Run returns when Stop cut off calls that were under way.
+var ErrCut = errors.New("calls under way were cut off")
+
 // A Server serves KMS v2 on one socket, once.
 type Server struct {
-	cfg      Config
-	log      *zap.Logger
-	grpc     *grpc.Server
-	conns    *conns
-	gate     *gate
-	calls    calls
-	failures failures
-	strays   sync.Once
-	refused  failures // rate limit of refused peers
+	cfg       Config
+	log       *zap.Logger
+	grpc      *grpc.Server
+	conns     *conns
+	gate      *gate
+	calls     calls
+	failures  failures
+	strays    sync.Once
+	strangers failures // rate limit of refused peers
+	refusals  failures // rate limit of connections that could not be accepted
 
 	stop     chan struct{} // closed by Stop
 	stopOnce sync.Once
@@ -116,7 +120,7 @@ func (s *Server) Listen() error {
 	if s.stopped || s.bound != nil {
 		return s.sockError("the server has been bound or stopped before", nil)
 	}
-	b, err := s.sock.listen()
+	b, err := s.sock.listen(context.Background())
 	if err != nil {
 		return err
 	}
@@ -130,7 +134,7 @@ func (s *Server) Listen() error {
 
 // Run serves until ctx ends, then lets calls finish for StopGrace at most, and
 // returns when nothing of it is left. It listens first if Listen was not
-// called. Run works once.
+// called. Run works once. Its error is [ErrCut] if calls fell victim to Stop.
 func (s *Server) Run(ctx context.Context) error {
 	s.mu.Lock()
 	first, ran := s.bound, s.ran
@@ -165,10 +169,21 @@ func (s *Server) Run(ctx context.Context) error {
 
 // serve accepts connections from l until it is closed.
 func (s *Server) serve(l net.Listener) {
-	err := s.grpc.Serve(&gatedListener{Listener: l, gate: s.gate})
+	err := s.grpc.Serve(&gatedListener{Listener: l, gate: s.gate, failed: s.acceptFailed})
 	if err != nil && !errors.Is(err, grpc.ErrServerStopped) && !errors.Is(err, net.ErrClosed) {
 		// The watcher binds anew: Serve has closed l, and its file is gone.
 		s.log.Error("accepting connections ended", zap.Error(err))
+	}
+}
+
+// acceptFailed logs, now and then, that a client could not be let in. What gRPC
+// does about it, trying again until it succeeds, it does in silence.
+func (s *Server) acceptFailed(err error) {
+	if errors.Is(err, net.ErrClosed) {
+		return
+	}
+	if silenced, ok := s.refusals.admit(failure{}, time.Now()); ok {
+		s.log.Error("cannot accept a connection, trying again", zap.Error(err), zap.Int("not_logged_before", silenced))
 	}
 }
 
@@ -202,6 +217,7 @@ func (s *Server) shutdown() error {
 		s.serving.Wait()
 		return nil
 	}
+	cut := s.cutCalls()
 	ended := make(chan struct{})
 	go func() {
 		s.grpc.Stop()
@@ -212,10 +228,23 @@ func (s *Server) shutdown() error {
 	defer abandon.Stop()
 	select {
 	case <-ended:
-		return nil
+		return cut
 	case <-abandon.C:
 		return fmt.Errorf("stopping the plugin: calls did not end within %v of being told to", abandonTime)
 	}
+}
+
+// cutCalls is why a hard stop is not a good end: because somebody is still
+// waiting, and it was Stop that had no more patience.
+func (s *Server) cutCalls() error {
+	select {
+	case <-s.stop:
+		if s.calls.count() > 0 {
+			return ErrCut
+		}
+	default:
+	}
+	return nil
 }
 
 // drain reports whether everything ended by itself within the grace.
@@ -250,7 +279,7 @@ func (s *Server) admitPeer(p Peer) error {
 	if p.Known && (p.UID == 0 || int(p.UID) == os.Geteuid()) {
 		return nil
 	}
-	if silenced, ok := s.refused.admit(failure{}, time.Now()); ok {
+	if silenced, ok := s.strangers.admit(failure{}, time.Now()); ok {
 		s.log.Warn("refused a connection: an abstract socket serves root and this process's own user only",
 			zap.Uint32("peer_uid", p.UID), zap.Int32("peer_pid", p.PID), zap.Int("not_logged_before", silenced))
 	}

@@ -51,8 +51,8 @@ type bound struct {
 }
 
 // listen binds the socket. It never takes the place of anything but a socket
-// file on which nobody answers.
-func (s *socket) listen() (*bound, error) {
+// file on which nobody answers. The end of ctx ends the wait for the lock.
+func (s *socket) listen(ctx context.Context) (*bound, error) {
 	if s.addr.Abstract() {
 		l, err := (&net.ListenConfig{}).Listen(context.Background(), "unix", s.addr.Path)
 		if err != nil {
@@ -60,7 +60,9 @@ func (s *socket) listen() (*bound, error) {
 		}
 		return &bound{UnixListener: l.(*net.UnixListener), sock: s}, nil
 	}
-	unlock, err := s.lock(lockWait)
+	ctx, cancel := context.WithTimeout(ctx, lockWait)
+	defer cancel()
+	unlock, err := s.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -73,13 +75,12 @@ func (s *socket) listen() (*bound, error) {
 
 // lock keeps other plugins out of the directory while this one looks at what
 // is there and acts on it. The directory must exist: one that is missing is a
-// mount that is missing.
-func (s *socket) lock(wait time.Duration) (unlock func(), err error) {
+// mount that is missing. It is tried at least once, and until ctx ends.
+func (s *socket) lock(ctx context.Context) (unlock func(), err error) {
 	dir, err := os.Open(filepath.Dir(s.addr.Path))
 	if err != nil {
 		return nil, s.explain("opening the directory of", err)
 	}
-	deadline := time.Now().Add(wait)
 	for {
 		err := syscall.Flock(int(dir.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 		switch {
@@ -91,14 +92,16 @@ func (s *socket) lock(wait time.Duration) (unlock func(), err error) {
 			// share the path; only the removal of a stale file is unguarded.
 			s.log.Warn("cannot lock the socket's directory", zap.String("path", s.addr.Path), zap.Error(err))
 			return func() { dir.Close() }, nil
-		case time.Now().After(deadline):
+		case ctx.Err() != nil:
 			dir.Close()
 			return nil, &SocketError{
 				Path: s.addr.Path, Err: err,
 				Text: fmt.Sprintf("another process holds the lock of %s, the directory of the socket %s: is a second plugin starting there?", filepath.Dir(s.addr.Path), s.addr.Path),
 			}
-		default:
-			time.Sleep(lockPoll)
+		}
+		select {
+		case <-time.After(lockPoll):
+		case <-ctx.Done():
 		}
 	}
 }
@@ -146,11 +149,12 @@ func (s *socket) clear() error {
 }
 
 func (s *socket) inUse(cause error) error {
-	text := "another process serves on the socket " + s.addr.Path
+	text := fmt.Sprintf("another process serves on the socket %s; it is left alone: stop that process or listen elsewhere", s.addr.Path)
 	if errno, ok := errors.AsType[syscall.Errno](cause); ok {
-		text = fmt.Sprintf("cannot tell whether another process serves on the socket %s (%v)", s.addr.Path, errno)
+		text = fmt.Sprintf("cannot tell whether another process serves on the socket %s (%v); it is left alone: "+
+			"remove it if nothing does, or listen elsewhere", s.addr.Path, errno)
 	}
-	return &SocketError{Path: s.addr.Path, Err: cause, Text: text + "; it is left alone: stop that process or listen elsewhere"}
+	return &SocketError{Path: s.addr.Path, Err: cause, Text: text}
 }
 
 // bind creates the socket file. Until the group is right it is the owner's
@@ -226,7 +230,9 @@ func (b *bound) Close() error {
 		if !b.sock.addr.Abstract() {
 			// Without the lock another plugin could bind between the look and
 			// the removal. A file that is left behind is merely stale.
-			if unlock, err := b.sock.lock(leaveWait); err == nil {
+			ctx, cancel := context.WithTimeout(context.Background(), leaveWait)
+			defer cancel()
+			if unlock, err := b.sock.lock(ctx); err == nil {
 				b.remove()
 				unlock()
 			}

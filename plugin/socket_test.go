@@ -455,11 +455,10 @@ func TestSocket_DirectoryIsLocked(t *testing.T) {
 	require.ErrorContains(t, err, "lock")
 	require.ErrorContains(t, err, dir.Name())
 
-	start := time.Now()
 	r.cancel()
 	require.NoError(t, <-r.done)
-	require.Less(t, time.Since(start), 2*time.Second)
 	require.FileExists(t, r.path)
+	require.NotContains(t, r.log.String(), "cannot reach this server", "the watcher went on after the stop")
 
 	require.NoError(t, dir.Close())
 	next := newRig(t, at(r.path))

@@ -38,17 +38,20 @@ func (s *Server) watch(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			s.look()
+			s.look(ctx)
 		}
 	}
 }
 
 // look is one round of watch. It binds without holding the lock, because that
 // may take seconds and CheckSocket must not.
-func (s *Server) look() {
+func (s *Server) look(ctx context.Context) {
 	s.mu.Lock()
-	old, fault := s.bound, s.fault
+	old, fault, stopped := s.bound, s.fault, s.stopped
 	s.mu.Unlock()
+	if stopped {
+		return // it does not lead here because it should not
+	}
 	lost := old.leadsHere()
 	if lost == nil {
 		if fault != nil {
@@ -57,8 +60,11 @@ func (s *Server) look() {
 		}
 		return
 	}
-	b, err := s.sock.listen()
+	b, err := s.sock.listen(ctx)
 	if err != nil {
+		if ctx.Err() != nil {
+			return
+		}
 		if fault == nil || fault.Error() != err.Error() {
 			s.log.Error("clients cannot reach this server by the socket's path", zap.Error(err))
 		}

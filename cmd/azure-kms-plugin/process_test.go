@@ -37,10 +37,9 @@ func TestStop(t *testing.T) {
 	for _, tc := range stops {
 		t.Run(tc.name, func(t *testing.T) {
 			p := prepare(t, shortDir(t), tc.env).start(t).serving(t)
-			begin := time.Now()
 			require.NoError(t, p.cmd.Process.Signal(tc.sig))
 			require.Equal(t, 0, p.exit(t))
-			require.Less(t, time.Since(begin), 2*time.Second)
+			require.NotContains(t, p.stderr.String(), "cut off", "nothing was under way that the grace is for")
 			require.NoFileExists(t, p.socket)
 			require.NotContains(t, p.stderr.String(), "panic")
 		})
@@ -85,11 +84,18 @@ func TestStop_Twice(t *testing.T) {
 		require.Fail(t, "the call in flight was not waited for")
 	case <-time.After(300 * time.Millisecond):
 	}
-	begin := time.Now()
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
 	require.Equal(t, 1, p.exit(t))
-	require.Less(t, time.Since(begin), 2500*time.Millisecond)
+	require.NotContains(t, p.stderr.String(), "after the grace")
 	require.Error(t, <-failed)
+	require.NoFileExists(t, p.socket)
+}
+
+func TestStop_TwiceWithNothingUnderWay(t *testing.T) {
+	p := prepare(t, shortDir(t), nil).start(t).serving(t)
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
+	require.NoError(t, p.cmd.Process.Signal(syscall.SIGINT))
+	require.Equal(t, 0, p.exit(t))
 	require.NoFileExists(t, p.socket)
 }
 
@@ -100,9 +106,7 @@ func TestStaleSocket(t *testing.T) {
 	require.NoError(t, p.cmd.Process.Kill())
 	p.exit(t)
 	require.FileExists(t, p.socket)
-	begin := time.Now()
 	q := prepare(t, dir, nil).start(t).serving(t)
-	require.Less(t, time.Since(begin), 5*time.Second)
 	require.Contains(t, q.stderr.String(), "stale")
 }
 
@@ -207,9 +211,7 @@ func TestUnreadableConfig(t *testing.T) {
 // /livez, /healthz, /readyz and /metrics say what they should.
 func TestVaultAway(t *testing.T) {
 	health, metrics := freePort(t), freePort(t)
-	begin := time.Now()
 	p := prepare(t, shortDir(t), []string{"HTTPS_PROXY=" + silence(t)}, "--healthz-port="+health, "--metrics-addr=127.0.0.1:"+metrics, "--healthz-timeout=1s").start(t).serving(t)
-	require.Less(t, time.Since(begin), 5*time.Second, "a slow machine, but not a wait for the vault")
 	_, err := p.status(t)
 	require.ErrorContains(t, err, "Unavailable")
 	require.ErrorContains(t, err, "Unreachable: ")

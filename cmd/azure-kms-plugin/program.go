@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"runtime/debug"
@@ -24,13 +23,15 @@ const scrapeBound = 10 * time.Second
 // startGarbage is when the first token and the first probe have come, usually.
 const startGarbage = 2 * time.Second
 
-// program is the plugin's parts, wired but not running.
+// program is the plugin's parts, wired but not running. Nothing of it may run
+// before instrument was called.
 type program struct {
 	key      keyvault.Ref
 	server   *plugin.Server
 	tracker  *health.Tracker
 	prober   *health.Prober
 	registry *prometheus.Registry
+	metrics  *metrics.Metrics // set by instrument
 	web      health.HandlerConfig
 }
 
@@ -43,20 +44,13 @@ func assemble(o options, id identity, logs loggers) (*program, error) {
 	}
 	p.tracker = health.NewTracker(health.Config{Key: p.key, Memory: memory, Logger: logs.main})
 
-	m := metrics.New(p.registry, metrics.Config{
-		Build:           build(),
-		KeyIDs:          keyIDs(p.key, o.decryptKeys),
-		Operations:      operations(),
-		Key:             p.keyMetrics,
-		DroppedLogLines: logs.dropped.Load,
-	})
 	client, err := keyvault.NewClient(keyvault.ClientConfig{
 		Credential: id.credential,
 		CAFile:     o.caFile,
 		Proxy:      o.proxy(),
 		Wrap:       o.wrap,
 		UserAgent:  "azure-kms-plugin/" + build().Version,
-		OnCall:     m.Call,
+		OnCall:     func(c keyvault.Call) { p.metrics.Call(c) },
 		OnOutcome:  p.tracker.Observe,
 	})
 	if err != nil {
@@ -76,7 +70,7 @@ func assemble(o options, id identity, logs loggers) (*program, error) {
 		Readiness:  p.tracker,
 		Format:     o.format,
 		APIVersion: o.apiVersion,
-		Observe:    func(r plugin.Request) { m.Request(string(r.Op), r.KeyID, r.Reason, r.Took) },
+		Observe:    func(r plugin.Request) { p.metrics.Request(string(r.Op), r.KeyID, r.Reason, r.Took) },
 		Logger:     logs.main,
 	})
 	if err != nil {
@@ -87,6 +81,19 @@ func assemble(o options, id identity, logs loggers) (*program, error) {
 		HealthzPath: o.healthzPath, FollowKey: o.followKey, Timeout: o.healthzTimeout,
 	}
 	return p, nil
+}
+
+// instrument makes the metrics. It is apart from assemble because it takes as
+// long as everything else up to the socket, and cannot fail: the socket need not
+// wait for it.
+func (p *program) instrument(o options, dropped func() uint64) {
+	p.metrics = metrics.New(p.registry, metrics.Config{
+		Build:           build(),
+		KeyIDs:          keyIDs(p.key, o.decryptKeys),
+		Operations:      operations(),
+		Key:             p.keyMetrics,
+		DroppedLogLines: dropped,
+	})
 }
 
 // memoryDir is where the state file goes: nowhere for an abstract socket,
@@ -155,9 +162,6 @@ func (p *program) announce(o options, id identity, l listeners, logs loggers) {
 		zap.String("version", p.key.Version), zap.String("cause", "start"))
 }
 
-// errCutShort means that a second signal ended calls that were still running.
-var errCutShort = errors.New("a second signal cut the stop short")
-
 // run serves until ctx ends or stop delivers. The endpoints stay up until the
 // last call has been answered.
 func (p *program) run(ctx context.Context, stop <-chan os.Signal, l listeners, log *zap.Logger) error {
@@ -165,7 +169,6 @@ func (p *program) run(ctx context.Context, stop <-chan os.Signal, l listeners, l
 	defer cancel()
 	webCtx, endWeb := context.WithCancel(context.WithoutCancel(ctx))
 	defer endWeb()
-	cut := make(chan struct{})
 
 	// The start leaves a megabyte of garbage behind, and an idle process
 	// allocates so little that no collection comes by for minutes.
@@ -190,7 +193,6 @@ func (p *program) run(ctx context.Context, stop <-chan os.Signal, l listeners, l
 			select {
 			case sig := <-stop:
 				if n > 0 {
-					close(cut)
 					p.server.Stop()
 					return
 				}
@@ -201,11 +203,5 @@ func (p *program) run(ctx context.Context, stop <-chan os.Signal, l listeners, l
 			}
 		}
 	}()
-	err := g.Wait()
-	select {
-	case <-cut:
-		return errCutShort
-	default:
-		return err
-	}
+	return g.Wait()
 }

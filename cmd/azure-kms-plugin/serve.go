@@ -46,6 +46,7 @@ func serve(ctx context.Context, stop <-chan os.Signal, o options, faults []strin
 		complain(stderr, []string{"--listen-addr: " + err.Error()})
 		return exitUsage
 	}
+	p.instrument(o, logs.dropped.Load)
 	for _, w := range o.warnings {
 		logs.main.Warn(w)
 	}

@@ -121,9 +121,6 @@ func measureBare(ctx context.Context, o options, e *emulator, dir string, log io
 		return nil, err
 	}
 	defer b.direct.close()
-	if err := b.measureFloor(ctx); err != nil {
-		return nil, err
-	}
 	b.say("what it adds to a direct call")
 	if err := b.measureAdded(ctx); err != nil {
 		return nil, err
@@ -138,39 +135,6 @@ func measureBare(ctx context.Context, o options, e *emulator, dir string, log io
 	b.say("Status")
 	b.f.StatusFar = b.process.statusFor(ctx, o.deadWindow)
 	return b.f, ctx.Err()
-}
-
-// measureFloor starts the plainest server that the same libraries make.
-func (b *bench) measureFloor(ctx context.Context) error {
-	b.say("starting the plainest server")
-	var socket, ready sample
-	for i := range b.starts {
-		p := &process{target: b.process.target, exited: make(chan struct{})}
-		path := filepath.Join(b.dir, fmt.Sprintf("floor%d.sock", i))
-		p.cmd = exec.Command(b.floor, path, p.host(), keyName, p.version)
-		p.cmd.Env = append(os.Environ(), b.e.Env...)
-		p.cmd.Env = append(p.cmd.Env, "AZURE_TENANT_ID="+b.e.TenantID, "AZURE_CLIENT_ID="+b.e.ClientID, "AZURE_CLIENT_SECRET="+b.e.ClientSecret)
-		p.cmd.SysProcAttr = ownGroup()
-		began := time.Now()
-		if err := p.cmd.Start(); err != nil {
-			return fmt.Errorf("starting the floor: %w", err)
-		}
-		go func() {
-			_ = p.cmd.Wait() // it has nothing to say
-			close(p.exited)
-		}()
-		err := p.await(ctx, path, began)
-		if err == nil {
-			socket, ready = append(socket, p.socketAfter), append(ready, p.readyAfter)
-			b.f.IdleRSS, err = p.memory("VmRSS")
-		}
-		p.stop()
-		if err != nil {
-			return fmt.Errorf("measuring the floor: %w", err)
-		}
-	}
-	b.f.SocketAfter, b.f.ReadyAfter = spread(socket), spread(ready)
-	return nil
 }
 
 // statusFor asks for Status again and again, one call at a time as the existing

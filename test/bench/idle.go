@@ -5,12 +5,8 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
-	"slices"
 	"sync"
 	"time"
-
-	"azure-kms-plugin/test/vault"
 )
 
 // The pace at which a healthy kube-apiserver whose /readyz is probed asks for
@@ -22,53 +18,6 @@ const (
 
 // settle is how long a plugin is left alone after its start.
 const settle = 10 * time.Second
-
-// measureStart starts the plugin several times, each time as the first one on
-// its node, then as often where one ran before and may have left something
-// behind, and leaves the last one running.
-func (b *bench) measureStart(ctx context.Context, t target) error {
-	info, err := os.Stat(t.bin)
-	if err != nil {
-		return err
-	}
-	b.f.Binary = float64(info.Size()) / (1 << 20)
-	b.say("starting it %d times", 2*b.starts)
-	var socket, ready, again sample
-	for i := range 2 * b.starts {
-		dir := b.dir
-		if i < b.starts {
-			if dir, err = os.MkdirTemp(b.dir, "s"); err != nil {
-				return err
-			}
-		}
-		before, err := b.e.count(vault.Match{Host: t.host()})
-		if err != nil {
-			return err
-		}
-		if b.process, err = start(ctx, t, b.e, dir); err != nil {
-			return err
-		}
-		after, err := b.e.count(vault.Match{Host: t.host()})
-		if err != nil {
-			return err
-		}
-		if i < b.starts {
-			socket, ready = append(socket, b.process.socketAfter), append(ready, b.process.readyAfter)
-			b.f.StartCalls = after - before
-		} else if i > b.starts { // the first in this folder found nothing
-			again = append(again, b.process.readyAfter)
-		}
-		if i < 2*b.starts-1 {
-			b.process.stop()
-		}
-	}
-	b.f.SocketAfter, b.f.ReadyAfter, b.f.Restart = spread(socket), spread(ready), spread(again)
-	return nil
-}
-
-func spread(s sample) startTime {
-	return startTime{Median: s.at(0.5), Min: ms(slices.Min(s)), Max: ms(slices.Max(s))}
-}
 
 // measureIdle lets all plugins idle together, with no more than the calls that
 // a cluster makes when nothing happens, and counts what they ask of the vault.
@@ -140,13 +89,13 @@ func (b *bench) measureCalls(ctx context.Context) (err error) {
 }
 
 func (b *bench) callsPer(ctx context.Context, n int, f func(context.Context) error) (float64, error) {
-	before, err := b.e.count(vault.Match{Host: b.process.host()})
+	before, err := b.e.count(b.process.calls())
 	if err != nil {
 		return 0, err
 	}
 	if _, _, err := load(ctx, n, 1, func(ctx context.Context, _ int) error { return f(ctx) }); err != nil {
 		return 0, err
 	}
-	after, err := b.e.count(vault.Match{Host: b.process.host()})
+	after, err := b.e.count(b.process.calls())
 	return float64(after-before) / float64(n), err
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	kmsapi "k8s.io/kms/apis/v2"
@@ -21,6 +22,7 @@ type figures struct {
 	SocketAfter startTime
 	ReadyAfter  startTime
 	Restart     startTime // until the first good Status, in the folder of a process before
+	FloorRSS    float64   // of the plainest server
 	StartCalls  int       // Key Vault calls of one start, up to the first good Status
 
 	CallsPerStatus, CallsPerProbe, CallsPerDay float64
@@ -45,10 +47,22 @@ type figures struct {
 	Grid []gridLine `json:",omitempty"`
 }
 
-type startTime struct{ Median, Min, Max float64 }
+// startTime is the spread of some starts. Floor is the median of the plainest
+// server's, each started just before; 0 where there was none.
+type startTime struct{ Median, Min, Max, Floor float64 }
 
 func (s startTime) String() string {
-	return fmt.Sprintf("%.1f (%.1f-%.1f)", s.Median, s.Min, s.Max)
+	text := fmt.Sprintf("%.1f (%.1f-%.1f)", s.Median, s.Min, s.Max)
+	if s.Floor > 0 {
+		text += fmt.Sprintf(", %.2f of the floor's", s.ofFloor())
+	}
+	return text
+}
+
+func (s startTime) ofFloor() float64 { return s.Median / s.Floor }
+
+func spread(s sample) startTime {
+	return startTime{Median: s.at(0.5), Min: ms(slices.Min(s)), Max: ms(slices.Max(s))}
 }
 
 // A bench measures one target. Its methods are in the files of their subject.
@@ -76,6 +90,10 @@ func (r *report) measure(ctx context.Context, o options, targets []target, log i
 	}
 	defer e.stop()
 
+	floor := target{name: "the plainest server", vault: "bench-floor"}
+	if floor.version, err = e.createKey(floor.vault); err != nil {
+		return err
+	}
 	benches := make([]*bench, len(targets))
 	for i, t := range targets {
 		if t.bin, err = filepath.Abs(t.bin); err != nil {
@@ -85,7 +103,7 @@ func (r *report) measure(ctx context.Context, o options, targets []target, log i
 			return err
 		}
 		b := &bench{options: o, e: e, dir: dir, log: log, f: &figures{Name: t.name}}
-		if err := b.measureStart(ctx, t); err != nil {
+		if err := b.measureStart(ctx, t, floor); err != nil {
 			return err
 		}
 		defer b.process.stop()

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	kmsapi "k8s.io/kms/apis/v2"
 
+	"azure-kms-plugin/test/vault"
 	"azure-kms-plugin/test/vault/freeport"
 )
 
@@ -34,6 +35,9 @@ type target struct {
 }
 
 func (t target) host() string { return t.vault + ".vault.azure.net" }
+
+// calls are those that reach its vault.
+func (t target) calls() vault.Match { return vault.Match{Host: t.host()} }
 
 // A process is a running plugin and a client of it, as kube-apiserver is one:
 // a single gRPC connection on the unix socket.
