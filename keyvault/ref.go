@@ -38,6 +38,10 @@ func ParseURL(s string) (Ref, error) {
 	return r, r.Validate()
 }
 
+// IsVaultName reports whether s can be the name of a vault: 3 to 24 letters, digits and
+// dashes, with a dash neither first nor last.
+func IsVaultName(s string) bool { return isLabel(s, 3, 24) && s == strings.Trim(s, "-") }
+
 // Validate reports the first part of r that cannot be sent to a vault.
 func (r Ref) Validate() error {
 	switch {

@@ -27,7 +27,7 @@ func (c SocketConfig) resolve() (addr Address, mode fs.FileMode, gid int, err er
 	if addr, err = ParseAddress(c.Address); err != nil {
 		return addr, 0, -1, fmt.Errorf("listen address: %w", err)
 	}
-	if gid, err = parseGroup(c.Group); err != nil {
+	if gid, err = ParseGroup(c.Group); err != nil {
 		return addr, 0, -1, fmt.Errorf("socket group: %w", err)
 	}
 	mode = c.Mode
@@ -37,13 +37,14 @@ func (c SocketConfig) resolve() (addr Address, mode fs.FileMode, gid int, err er
 			mode = 0o660
 		}
 	}
-	if err := checkMode(mode); err != nil {
+	if err := CheckMode(mode); err != nil {
 		return addr, 0, -1, fmt.Errorf("socket mode: %w", err)
 	}
 	return addr, mode, gid, nil
 }
 
-func checkMode(mode fs.FileMode) error {
+// CheckMode reports what is wrong with the mode of a socket.
+func CheckMode(mode fs.FileMode) error {
 	switch {
 	case mode&0o007 != 0:
 		return fmt.Errorf("%#o lets every user of the node decrypt everything: write 0600, or 0660 with a group", mode)
@@ -55,8 +56,8 @@ func checkMode(mode fs.FileMode) error {
 	return nil
 }
 
-// parseGroup returns -1 for no group.
-func parseGroup(s string) (int, error) {
+// ParseGroup looks up a group by name or number; "" is none, -1.
+func ParseGroup(s string) (int, error) {
 	if s == "" {
 		return -1, nil
 	}

@@ -1,11 +1,9 @@
 package main
 
 import (
-	"fmt"
 	"io/fs"
 	"math"
 	"net"
-	"os/user"
 	"path"
 	"slices"
 	"strconv"
@@ -98,7 +96,7 @@ func (o *options) readKey(r *reader) {
 		}
 	} else {
 		o.vault, o.keyName = r.required("keyvault-name"), r.required("key-name")
-		if o.vault != "" && !isVaultName(o.vault) {
+		if o.vault != "" && !keyvault.IsVaultName(o.vault) {
 			r.fault("keyvault-name", "%q is not the name of a vault: 3 to 24 letters, digits and dashes, the dash neither first nor last", o.vault)
 		}
 		if err := (keyvault.Ref{Host: "vault.example", Name: o.keyName}).Validate(); o.keyName != "" && err != nil {
@@ -129,12 +127,6 @@ func (o *options) readVersion(r *reader) {
 	}
 }
 
-func isVaultName(s string) bool {
-	return len(s) >= 3 && len(s) <= 24 && s == strings.Trim(s, "-") && strings.IndexFunc(s, func(c rune) bool {
-		return !('0' <= c && c <= '9' || 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || c == '-')
-	}) < 0
-}
-
 func (o *options) readFiles(r *reader) {
 	o.configFile = r.text("config-file-path")
 	if r.given("configFilePath") {
@@ -158,10 +150,8 @@ func (o *options) readSocket(r *reader) {
 		o.listenAddr, o.address = s, addr
 	}
 	o.socketGroup = r.text("socket-group")
-	if o.socketGroup != "" {
-		if err := checkGroup(o.socketGroup); err != nil {
-			r.fault("socket-group", "%v", err)
-		}
+	if _, err := plugin.ParseGroup(o.socketGroup); err != nil {
+		r.fault("socket-group", "%v", err)
 	}
 	if s := r.text("socket-mode"); s != "" {
 		o.socketMode = r.mode("socket-mode", s)
@@ -173,17 +163,6 @@ func (o *options) readSocket(r *reader) {
 	o.format = format
 	o.apiVersion = r.oneOf("kms-api-version", "v2beta1", "v2")
 	o.stateDir = r.text("state-dir")
-}
-
-// checkGroup looks a group up before anything is bound.
-func checkGroup(s string) error {
-	if n, err := strconv.ParseUint(s, 10, 32); err == nil && n < math.MaxUint32 {
-		return nil
-	}
-	if _, err := user.LookupGroup(s); err != nil {
-		return fmt.Errorf("%q is no group on this machine (an image may have no group file): write its number", s)
-	}
-	return nil
 }
 
 func (o *options) readPorts(r *reader) {

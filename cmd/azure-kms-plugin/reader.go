@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"azure-kms-plugin/keyvault"
+	"azure-kms-plugin/plugin"
 )
 
 // reader takes values out of a command line and collects what is wrong with them.
@@ -119,15 +120,13 @@ func (r *reader) keyURL(flag, value string) keyvault.Ref {
 
 func (r *reader) mode(flag, s string) fs.FileMode {
 	bits, err := strconv.ParseUint(s, 8, 32)
-	switch {
-	case err != nil || bits > 0o777:
+	mode := fs.FileMode(bits)
+	if err != nil || bits > 0o777 {
 		r.fault(flag, "%q is not an octal mode such as 0600 or 0660", s)
-	case bits&0o007 != 0:
-		r.fault(flag, "%s lets every user of the node decrypt everything: write 0600, or 0660 with --socket-group", s)
-	case bits&0o600 != 0o600:
-		r.fault(flag, "%s keeps this process from its own socket: write 0600 or 0660", s)
+	} else if err := plugin.CheckMode(mode); err != nil {
+		r.fault(flag, "%v", err)
 	}
-	return fs.FileMode(bits)
+	return mode
 }
 
 // metricsAddr reads --metrics-addr: a bare port on all interfaces, as the
