@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"sync"
 	"time"
 )
@@ -23,7 +24,8 @@ type flightKey struct {
 
 // A flight is one call and those who wait for it.
 type flight struct {
-	done   chan struct{} // closed after plain and err are set
+	done   chan struct{}   // closed after plain and err are set
+	ctx    context.Context // of the call: without the caller's cancellation
 	cancel context.CancelFunc
 	trace  *trace
 
@@ -38,13 +40,21 @@ type flight struct {
 // leaves when its own context ends, and gets a copy of its own; the call ends
 // when the last has given up. It runs to the first caller's deadline, so that
 // its time is a budget like any other; who has time left then starts another.
+// The first caller runs fn itself: to hand a lone call to a goroutine and back
+// costs more than all else here.
 func (g *flights) do(ctx context.Context, key flightKey, ref Ref, fn func(context.Context) ([]byte, error)) ([]byte, error) {
 	own, cancel := withBudget(ctx)
 	defer cancel()
 	deadline, _ := own.Deadline()
 	c := &call{op: OpDecrypt, ref: ref, budget: time.Until(deadline)}
 	for {
-		f := g.join(ctx, key, fn)
+		f, first := g.join(ctx, key)
+		if first {
+			if !g.fly(ctx, key, f, fn) {
+				return nil, c.ended(context.WithValue(own, traceKey{}, f.trace))
+			}
+			return g.result(f)
+		}
 		select {
 		case <-f.done:
 			plain, err := g.result(f)
@@ -59,28 +69,37 @@ func (g *flights) do(ctx context.Context, key flightKey, ref Ref, fn func(contex
 	}
 }
 
-// join enters the flight under key, and starts it if there is none.
-func (g *flights) join(ctx context.Context, key flightKey, fn func(context.Context) ([]byte, error)) *flight {
+// join enters the flight under key. The first is to fly it.
+func (g *flights) join(ctx context.Context, key flightKey) (f *flight, first bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if f := g.m[key]; f != nil {
 		f.waiters++
-		return f
+		return f, false
 	}
-	f := &flight{done: make(chan struct{}), waiters: 1, trace: &trace{start: time.Now()}}
-	detached := context.WithValue(context.WithoutCancel(ctx), traceKey{}, f.trace)
+	f = &flight{done: make(chan struct{}), waiters: 1, trace: &trace{start: time.Now()}}
+	f.ctx = context.WithValue(context.WithoutCancel(ctx), traceKey{}, f.trace)
 	if deadline, ok := ctx.Deadline(); ok {
-		detached, f.cancel = context.WithDeadline(detached, deadline)
+		f.ctx, f.cancel = context.WithDeadline(f.ctx, deadline)
 	} else {
-		detached, f.cancel = context.WithCancel(detached)
+		f.ctx, f.cancel = context.WithCancel(f.ctx)
 	}
 	if g.m == nil {
 		g.m = map[flightKey]*flight{}
 	}
 	g.m[key] = f
-	go func() {
-		defer f.cancel()
-		plain, err := fn(detached)
+	return f, true
+}
+
+// fly makes the call. It reports whether its caller, whose context is ctx, is
+// still there at its end. One that left keeps working for those who wait.
+func (g *flights) fly(ctx context.Context, key flightKey, f *flight, fn func(context.Context) ([]byte, error)) (stayed bool) {
+	defer f.cancel()
+	stop := context.AfterFunc(ctx, func() { g.leave(key, f, ctx.Err() == context.Canceled) })
+	err := errors.New("the call has panicked") // nobody may wait for it for ever
+	var plain []byte
+	defer func() {
+		stayed = stop()
 		g.mu.Lock()
 		defer g.mu.Unlock()
 		if g.m[key] == f {
@@ -92,7 +111,8 @@ func (g *flights) join(ctx context.Context, key flightKey, fn func(context.Conte
 		}
 		close(f.done)
 	}()
-	return f
+	plain, err = fn(f.ctx)
+	return
 }
 
 // result takes the caller's copy. The last one clears what was copied from.

@@ -334,6 +334,32 @@ func TestKeyring_WaitersLeaveAlone(t *testing.T) {
 	})
 }
 
+// Whoever shares a call that panics is told, and the next one starts anew.
+func TestKeyring_PanicReachesEveryWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &safe{decrypt: func(context.Context, keyvault.Ref) error {
+			time.Sleep(time.Second)
+			panic("odd")
+		}}
+		k := pinned(t, s)
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			require.Panics(t, func() { _, _, _ = k.Decrypt(within(t, 3*time.Second), k.KeyID(), "", []byte("dees")) })
+		})
+		synctest.Wait()
+		wg.Go(func() {
+			start := time.Now()
+			_, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(), "", []byte("dees"))
+			require.ErrorContains(t, err, "panicked")
+			require.Equal(t, time.Second, time.Since(start))
+		})
+		wg.Wait()
+		s.decrypt = nil
+		_, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(), "", []byte("dees"))
+		require.NoError(t, err)
+	})
+}
+
 // Who joins late has time left when the first caller's is up.
 func TestKeyring_LateWaiterStartsAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -25,6 +25,7 @@ type gate struct {
 	hold    *placeholder // keeps the port while refused
 	filler  net.Conn     // fills the backlog while paused
 	conns   map[*conn]struct{}
+	resets  map[string]struct{} // remote addresses of connections that were reset
 }
 
 func openGate(addr string, current func() *plan) (*gate, error) {
@@ -32,7 +33,7 @@ func openGate(addr string, current func() *plan) (*gate, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &gate{ln: ln.(*net.TCPListener), addr: ln.Addr().(*net.TCPAddr), plan: current, conns: map[*conn]struct{}{}}
+	g := &gate{ln: ln.(*net.TCPListener), addr: ln.Addr().(*net.TCPAddr), plan: current, conns: map[*conn]struct{}{}, resets: map[string]struct{}{}}
 	g.changed = sync.NewCond(&g.mu)
 	return g, nil
 }
@@ -70,7 +71,17 @@ func (g *gate) wrap(tcp *net.TCPConn) *conn {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.conns[c] = struct{}{}
+	delete(g.resets, tcp.RemoteAddr().String())
 	return c
+}
+
+// wasReset reports whether the connection from addr was reset. Its peer cannot
+// always tell: the kernel reports a reset once, to whoever reads or writes first.
+func (g *gate) wasReset(addr net.Addr) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	_, ok := g.resets[addr.String()]
+	return ok
 }
 
 // Close ends the listener and every connection.
@@ -219,6 +230,11 @@ func (c *conn) Close() error {
 
 // reset closes the connection with a TCP reset.
 func (c *conn) reset() {
+	c.gate.mu.Lock()
+	if _, open := c.gate.conns[c]; open {
+		c.gate.resets[c.tcp.RemoteAddr().String()] = struct{}{}
+	}
+	c.gate.mu.Unlock()
 	c.tcp.SetLinger(0)
 	c.Close()
 }

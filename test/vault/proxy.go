@@ -1,11 +1,9 @@
 package vault
 
 import (
-	"errors"
 	"io"
 	"net"
 	"net/http"
-	"syscall"
 	"time"
 )
 
@@ -91,11 +89,8 @@ func (s *Server) tunnel(w http.ResponseWriter, r *http.Request, host string) {
 	}()
 	go func() {
 		_, err := io.Copy(down, up)
-		if errors.Is(err, syscall.ECONNRESET) {
-			// The client must see what the service did.
-			if c, ok := down.(*conn); ok {
-				c.reset()
-			}
+		if c, ok := down.(*conn); ok && s.main.wasReset(up.LocalAddr()) {
+			c.reset() // the client must see what the service did
 		}
 		done <- err
 		down.Close()
