@@ -47,11 +47,11 @@ func (c SocketConfig) resolve() (addr Address, mode fs.FileMode, gid int, err er
 func CheckMode(mode fs.FileMode) error {
 	switch {
 	case mode&0o007 != 0:
-		return fmt.Errorf("%#o lets every user of the node decrypt everything: write 0600, or 0660 with a group", mode)
+		return fmt.Errorf("%04o lets every user of the node decrypt everything: write 0600, or 0660 with a group", mode)
 	case mode&^0o770 != 0:
-		return fmt.Errorf("%#o holds more than permissions of user and group: write 0600 or 0660", mode)
+		return fmt.Errorf("%04o holds more than permissions of user and group: write 0600 or 0660", mode)
 	case mode&0o600 != 0o600:
-		return fmt.Errorf("%#o keeps this process from its own socket: write 0600 or 0660", mode)
+		return fmt.Errorf("%04o keeps this process from its own socket: write 0600 or 0660", mode)
 	}
 	return nil
 }
