@@ -24,7 +24,6 @@ import (
 	"context"
 	"io"
 	"os"
-	"runtime/debug"
 
 	"google.golang.org/grpc/grpclog"
 )
@@ -36,15 +35,7 @@ const (
 	exitUsage = 64
 )
 
-// heapGrowth is half of Go's default: a process that idles nearly always gains
-// nothing from a larger heap, and after a load its memory is what a node keeps
-// set aside for it. The variable GOGC overrides it.
-const heapGrowth = 50
-
 func main() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(heapGrowth)
-	}
 	// grpc's own log can be switched on from the environment and shows what
 	// clients send. Ours says what is needed.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
