@@ -178,7 +178,7 @@ func (p *Prober) look(ctx context.Context) *keyvault.Error {
 			return e
 		}
 		if !p.deniedGET.Swap(true) {
-			p.cfg.Logger.Warn("the identity may not get the key's attributes: running without them, encrypt and decrypt suffice", zap.Error(e))
+			p.cfg.Logger.Warn("the identity may not get the key's attributes: that is optional, running without them", zap.String("reason", string(e.Reason)))
 		}
 		p.metadataNext = time.Now().Add(metadataRetry)
 		return nil

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
 
 	"azure-kms-plugin/health"
 	"azure-kms-plugin/keyvault"
@@ -186,6 +188,18 @@ func TestTracker_OtherVersions(t *testing.T) {
 
 // Calls run side by side, so a failure may be reported after a success that is
 // younger.
+// Whoever has mended one cause must see the next one, though the reason is the same.
+func TestTracker_LogsEachCauseOnce(t *testing.T) {
+	core, logs := observer.New(zap.DebugLevel)
+	tracker := health.NewTracker(health.Config{Key: key, Logger: zap.New(core)})
+	for _, cause := range []keyvault.Cause{keyvault.CauseProxy, keyvault.CauseProxy, keyvault.CauseTLS, keyvault.CauseTLS} {
+		o := outcome(keyvault.OpDecrypt, keyvault.Unreachable)
+		o.Err.Cause = cause
+		tracker.Observe(o)
+	}
+	require.Len(t, logs.FilterMessage("key cannot be used now").All(), 2)
+}
+
 func TestTracker_LateReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := health.NewTracker(health.Config{Key: key})

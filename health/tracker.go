@@ -38,8 +38,9 @@ type Tracker struct {
 	state     state
 	isTold    bool
 	waitUntil time.Time // when waiting for the first evidence ends; zero before the first call
-	phase     Phase     // last logged
+	phase     Phase     // last logged, as are the two below
 	reason    keyvault.Reason
+	cause     keyvault.Cause
 }
 
 // NewTracker returns a tracker that begins with what cfg.Memory holds.
@@ -110,13 +111,15 @@ func (t *Tracker) update(change func(*state) bool) {
 // note logs a change. The caller holds mu.
 func (t *Tracker) note(phase Phase, f *failure) {
 	var reason keyvault.Reason
+	var cause keyvault.Cause
 	if f != nil {
-		reason = f.err.Reason
+		reason, cause = f.err.Reason, f.err.Cause
 	}
-	if phase == t.phase && reason == t.reason {
+	// A new cause is news to whoever has just mended the one before.
+	if phase == t.phase && reason == t.reason && cause == t.cause {
 		return
 	}
-	t.phase, t.reason = phase, reason
+	t.phase, t.reason, t.cause = phase, reason, cause
 	fields := []zap.Field{zap.String("phase", string(phase))}
 	if f != nil {
 		fields = append(fields, zap.String("reason", string(reason)), zap.String("text", f.err.Text), zap.Time("since", f.first))

@@ -67,7 +67,7 @@ func (c *call) odd(err error) *Error {
 func (c *call) ended(ctx context.Context) *Error {
 	e := &Error{Op: c.op, Key: c.ref, Err: context.Cause(ctx)}
 	if errors.Is(ctx.Err(), context.Canceled) {
-		e.Reason, e.Text = Canceled, where(c.ref)+": the caller gave up"
+		e.Reason, e.Text = Canceled, where(c.ref)+": cancelled, because the caller gave up or this process stops"
 		return e
 	}
 	s := traceOf(ctx).snapshot()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"net"
 	"net/url"
 	"os"
@@ -30,6 +31,21 @@ func checkEnvironment() (faults []string) {
 		faults = append(faults, "GODEBUG: http2debug shows secrets in the log: unset it")
 	}
 	return faults
+}
+
+// localWarnings are what on this machine is likely to be a mistake, but need not be.
+func localWarnings(o options) (warnings []string) {
+	// Go looks into the system's folders too, and --ca-file may have all that is needed.
+	if path := os.Getenv("SSL_CERT_FILE"); path != "" {
+		if err := checkCAFile(path); err != nil {
+			warnings = append(warnings, "SSL_CERT_FILE: "+err.Error())
+		}
+	}
+	if info, err := os.Stat(o.configFile); err == nil && info.Mode().Perm()&0o007 != 0 {
+		warnings = append(warnings, fmt.Sprintf("%s is open to every user of this machine (mode %04o), with the secrets in it: write 0600, or 0640 for a group that needs it",
+			o.configFile, info.Mode().Perm()))
+	}
+	return warnings
 }
 
 // proxySchemes are those that net/http speaks.

@@ -42,6 +42,30 @@ func TestEnvironment_Faults(t *testing.T) {
 	}
 }
 
+// What is likely a mistake, but may be meant, is said and does no more.
+func TestLocalWarnings(t *testing.T) {
+	dir := t.TempDir()
+	cfg := filepath.Join(dir, "azure.json")
+	require.NoError(t, os.WriteFile(cfg, []byte(goodConfig), 0o640))
+	t.Setenv("SSL_CERT_FILE", "")
+	require.Empty(t, localWarnings(options{configFile: cfg}))
+
+	require.NoError(t, os.Chmod(cfg, 0o644))
+	warnings := localWarnings(options{configFile: cfg})
+	require.Len(t, warnings, 1)
+	require.Contains(t, warnings[0], "mode 0644")
+
+	require.NoError(t, os.Chmod(cfg, 0o600))
+	t.Setenv("SSL_CERT_FILE", filepath.Join(dir, "gone.pem"))
+	warnings = localWarnings(options{configFile: cfg})
+	require.Len(t, warnings, 1)
+	require.Contains(t, warnings[0], "SSL_CERT_FILE: ")
+
+	o, faults := parse(append([]string{"--proxy-address=relay.example"}, goodKey...))
+	require.Empty(t, faults)
+	require.Contains(t, strings.Join(o.warnings, "\n"), "--proxy-mode is not on")
+}
+
 func TestEnvironment_Good(t *testing.T) {
 	for _, s := range []string{
 		"", "http://h", "http://user:p%25@h:3128", "https://h:1/", "socks5://h:1", "socks5h://[::1]:1080", "h:3128", "h", "user:pw@h:1", "127.0.0.1:1",

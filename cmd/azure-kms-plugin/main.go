@@ -6,8 +6,6 @@
 //
 //	0   served, and stopped when asked to; or the help or version was printed
 //	1   serving ended by a fault, or was cut short by a second signal
-//	2   (other commands) the key is lost or refused
-//	3   (other commands) cannot tell
 //	64  wrong use: a flag, a variable, azure.json, a port or the socket must be mended
 //
 // A vault that cannot be reached or says no never ends the process: a restart

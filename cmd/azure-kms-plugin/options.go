@@ -97,7 +97,7 @@ func (o *options) readKey(r *reader) {
 	} else {
 		o.vault, o.keyName = r.required("keyvault-name"), r.required("key-name")
 		if o.vault != "" && !keyvault.IsVaultName(o.vault) {
-			r.fault("keyvault-name", "%q is not the name of a vault: 3 to 24 letters, digits and dashes, the dash neither first nor last", o.vault)
+			r.fault("keyvault-name", "%q is not the name of a vault: 3 to 24 letters, digits and dashes, the dash neither first nor last, without the domain", o.vault)
 		}
 		if err := (keyvault.Ref{Host: "vault.example", Name: o.keyName}).Validate(); o.keyName != "" && err != nil {
 			r.fault("key-name", "%v", err)
@@ -214,6 +214,9 @@ func (o *options) readProxy(r *reader) {
 	on := r.toggle("proxy-mode")
 	o.proxyPort = r.number("proxy-port", 1, 65535)
 	if !on {
+		if r.given("proxy-address") || r.given("proxy-port") {
+			o.warnings = append(o.warnings, "--proxy-address and --proxy-port are not used: --proxy-mode is not on")
+		}
 		return
 	}
 	if !r.given("proxy-address") {

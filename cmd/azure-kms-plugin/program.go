@@ -151,6 +151,9 @@ func (p *program) announce(o options, id identity, l listeners, logs loggers) {
 		zap.Stringer("write_format", o.format), zap.Stringer("socket", o.address),
 		zap.String("sign_in", id.config.Method()), zap.String("config_file", o.configFile),
 	}
+	for _, ref := range o.decryptKeys {
+		fields = append(fields, zap.Stringer("decrypt_key", ref))
+	}
 	if l.healthz != nil {
 		fields = append(fields, zap.Stringer("healthz", l.healthz.Addr()))
 	}

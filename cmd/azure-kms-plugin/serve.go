@@ -47,7 +47,7 @@ func serve(ctx context.Context, stop <-chan os.Signal, o options, faults []strin
 		return exitUsage
 	}
 	p.instrument(o, logs.dropped.Load)
-	for _, w := range o.warnings {
+	for _, w := range append(o.warnings, localWarnings(o)...) {
 		logs.main.Warn(w)
 	}
 	p.announce(o, id, listeners, logs)

@@ -170,7 +170,7 @@ func leaveRunning(ctx context.Context, s *scene) error {
 	t.item("metrics", "%s", s.plugin.MetricsURL)
 	t.item("vault", "%s  (the emulator: keys, faults, counts)", s.vault.AdminURL())
 	t.item("log", "%s", s.plugin.LogFile())
-	t.say("\n   Disable the key, look at /readyz, enable it again:")
+	t.say("\n   Disable the key, look at /readyz (within 30 seconds), enable it again:")
 	patch := fmt.Sprintf("curl -X PATCH %s/vaults/%s/keys/%s/current -d", s.vault.AdminURL(), vaultName, keyName)
 	t.say("     %s '{\"enabled\": false}'", patch)
 	t.say("     %s '{\"enabled\": true}'", patch)

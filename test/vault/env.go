@@ -22,12 +22,13 @@ func (s *Server) ProxyURL() string { return "http://" + s.proxy.addr.String() }
 // AdminURL is where the JSON API of the package documentation is.
 func (s *Server) AdminURL() string { return "http://" + s.admin.Addr().String() }
 
-// Env is what makes a child process reach the service under its real names.
+// Env is what makes a child process reach the service under its real names. What
+// runs on this machine is not asked for by way of the proxy: it knows nothing else.
 func (s *Server) Env() []string {
 	return []string{
 		"HTTPS_PROXY=" + s.ProxyURL(), "https_proxy=" + s.ProxyURL(),
 		"HTTP_PROXY=" + s.ProxyURL(), "http_proxy=" + s.ProxyURL(),
-		"NO_PROXY=", "no_proxy=", "SSL_CERT_FILE=" + s.CAFile(),
+		"NO_PROXY=127.0.0.1,localhost", "no_proxy=127.0.0.1,localhost", "SSL_CERT_FILE=" + s.CAFile(),
 	}
 }
 

@@ -7,6 +7,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -40,7 +41,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	proxy := flags.String("proxy-listen", "127.0.0.1:0", "address of the proxy")
 	admin := flags.String("admin-listen", "127.0.0.1:0", "address of the admin API")
 	azureJSON := flags.String("azure-json", "", "directory to write azure.json to; empty: none")
-	if err := flags.Parse(args); err != nil {
+	switch err := flags.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return 0
+	case err != nil:
 		return usage
 	}
 	if flags.NArg() > 0 {
@@ -62,6 +66,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "vault-emulator: -vault: %v\n", err)
 		return usage
 	}
+	var keyURL, config string
 	fmt.Fprintf(stdout, "vault:   %s\nservice: https://%s\nproxy:   %s\nadmin:   %s\n", v.URL(), srv.Addr(), srv.ProxyURL(), srv.AdminURL())
 	if *key != "" {
 		version, err := v.CreateKey(*key, vault.KeyOptions{Bits: *bits})
@@ -69,7 +74,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintf(stderr, "vault-emulator: -key, -bits: %v\n", err)
 			return usage
 		}
-		fmt.Fprintf(stdout, "key:     %s\n", v.KeyURL(*key, version))
+		keyURL = v.KeyURL(*key, version)
+		fmt.Fprintf(stdout, "key:     %s\n", keyURL)
 	}
 	if *azureJSON != "" {
 		path, err := srv.AzureJSON(*azureJSON)
@@ -77,7 +83,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintf(stderr, "vault-emulator: -azure-json: %v\n", err)
 			return 1
 		}
+		config = path
 		fmt.Fprintf(stdout, "config:  %s\n", path)
+	}
+	if keyURL != "" && config != "" {
+		fmt.Fprintf(stdout, "plugin:  azure-kms-plugin --key-url=%s --config-file-path=%s --listen-addr=unix:///tmp/kms.sock\n", keyURL, config)
 	}
 	fmt.Fprintf(stdout, "\nexport %s\n", strings.Join(srv.Env(), "\nexport "))
 	<-ctx.Done()
