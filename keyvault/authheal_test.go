@@ -120,7 +120,8 @@ func TestAuth_CancelledOverHTTP2(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	plain, err := l.c.Decrypt(within(t, 3*time.Second), l.ref, block)
+	// The emulator still works off what was cancelled.
+	plain, err := l.c.Decrypt(within(t, time.Minute), l.ref, block)
 	require.NoError(t, err)
 	require.Equal(t, []byte("seed"), plain)
 	require.Equal(t, 1, l.srv.Calls()["challenge"])

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"crypto/sha256"
-	"errors"
 	"sync"
 	"time"
 )
@@ -36,12 +35,13 @@ type flight struct {
 	err     error
 }
 
-// do calls fn, or waits for the call under way under the same key. Each caller
+// do calls fn, or waits for the call under way under the same key. Whoever waits
 // leaves when its own context ends, and gets a copy of its own; the call ends
 // when the last has given up. It runs to the first caller's deadline, so that
 // its time is a budget like any other; who has time left then starts another.
-// The first caller runs fn itself: to hand a lone call to a goroutine and back
-// costs more than all else here.
+// The first caller runs fn itself, since to hand a lone call to a goroutine and
+// back costs more than all else here. One that gives up still does so until the
+// call ends, for those who wait.
 func (g *flights) do(ctx context.Context, key flightKey, ref Ref, fn func(context.Context) ([]byte, error)) ([]byte, error) {
 	own, cancel := withBudget(ctx)
 	defer cancel()
@@ -51,7 +51,8 @@ func (g *flights) do(ctx context.Context, key flightKey, ref Ref, fn func(contex
 		f, first := g.join(ctx, key)
 		if first {
 			if !g.fly(ctx, key, f, fn) {
-				return nil, c.ended(context.WithValue(own, traceKey{}, f.trace))
+				// Not own: its parent's end may not have reached it yet.
+				return nil, c.ended(context.WithValue(ctx, traceKey{}, f.trace))
 			}
 			return g.result(f)
 		}
@@ -96,7 +97,8 @@ func (g *flights) join(ctx context.Context, key flightKey) (f *flight, first boo
 func (g *flights) fly(ctx context.Context, key flightKey, f *flight, fn func(context.Context) ([]byte, error)) (stayed bool) {
 	defer f.cancel()
 	stop := context.AfterFunc(ctx, func() { g.leave(key, f, ctx.Err() == context.Canceled) })
-	err := errors.New("the call has panicked") // nobody may wait for it for ever
+	// Nobody may wait for ever for a call that panics.
+	err := error(&Error{Op: OpDecrypt, Reason: Unknown, Text: "the call has panicked"})
 	var plain []byte
 	defer func() {
 		stayed = stop()

@@ -25,6 +25,7 @@ var (
 const (
 	MaxPending = maxPending
 	MaxServers = maxServers
+	FlushTime  = flushTime
 )
 
 func (f Format) Inner(seed []byte) ([]byte, error) { return f.inner(seed) }

@@ -93,17 +93,22 @@ func TestGate_Silent(t *testing.T) {
 
 // Clients that come all at once are no silent ones: none of them is cut off.
 func TestGate_Crowd(t *testing.T) {
-	r := serve(t)
-	conns := make([]net.Conn, 4*plugin.MaxPending)
-	for i := range conns {
-		conn, err := net.Dial("unix", r.path)
-		require.NoError(t, err)
-		defer conn.Close()
-		conns[i] = conn
-	}
-	for _, conn := range conns {
-		_, err := conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"))
-		require.NoError(t, err)
-	}
-	require.Eventually(t, func() bool { return len(r.Connections()) == len(conns) }, 10*time.Second, 10*time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t)
+		_, stop := r.serveInMemory(t)
+		conns := make([]net.Conn, 4*plugin.MaxPending)
+		for i := range conns {
+			conn, err := r.memory.Dial()
+			require.NoError(t, err)
+			defer conn.Close()
+			conns[i] = conn
+		}
+		for _, conn := range conns {
+			_, err := conn.Write([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00"))
+			require.NoError(t, err)
+		}
+		synctest.Wait()
+		require.Len(t, r.Connections(), len(conns))
+		stop()
+	})
 }

@@ -30,6 +30,9 @@ const (
 	// lingerTime is how long a stop waits for connections without a call to
 	// say goodbye.
 	lingerTime = time.Second
+	// flushTime is how long a stop waits, after the last call has returned, for
+	// its answer to be written.
+	flushTime = 100 * time.Millisecond
 	// abandonTime is how long a hard stop waits for calls that ignore their context.
 	abandonTime = 2 * time.Second
 	// watchInterval is how often the socket file is looked at.
@@ -56,6 +59,9 @@ type Server struct {
 	stopOnce sync.Once
 	serving  sync.WaitGroup // goroutines of Run
 
+	// binding is held while the watcher may bind, and taken before mu: what a stop
+	// has removed must not come back.
+	binding sync.Mutex
 	mu      sync.Mutex
 	ran     bool
 	stopped bool   // nothing may be bound any more
@@ -196,6 +202,8 @@ func (s *Server) Stop() {
 
 // unbind closes the listener and removes its file, for good.
 func (s *Server) unbind() {
+	s.binding.Lock()
+	defer s.binding.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.stopped = true
@@ -253,13 +261,18 @@ func (s *Server) drain(drained <-chan struct{}) bool {
 	defer grace.Stop()
 	linger := time.NewTimer(lingerTime)
 	defer linger.Stop()
+	stop := s.stop
 	var quiet <-chan struct{}
 	for {
 		select {
 		case <-drained:
 			return true
-		case <-s.stop:
-			return false
+		case <-stop:
+			if s.calls.count() > 0 {
+				return false
+			}
+			stop = nil
+			grace.Reset(flushTime)
 		case <-grace.C:
 			if n := s.calls.count(); n > 0 {
 				s.log.Warn("calls still under way after the grace are cut off", zap.Int("calls", n), zap.Duration("grace", s.cfg.StopGrace))
@@ -269,7 +282,8 @@ func (s *Server) drain(drained <-chan struct{}) bool {
 			// From here on a peer that does not answer holds nothing up but a call.
 			quiet = s.calls.whenNone()
 		case <-quiet:
-			return false
+			quiet = nil
+			grace.Reset(flushTime)
 		}
 	}
 }

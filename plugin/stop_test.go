@@ -5,10 +5,12 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -61,9 +63,35 @@ func TestStop_IdleTakesASecond(t *testing.T) {
 		start := time.Now()
 		r.cancel()
 		require.NoError(t, <-r.done)
-		require.Equal(t, time.Second, time.Since(start))
+		require.Equal(t, time.Second+plugin.FlushTime, time.Since(start))
 		stop()
 	})
+}
+
+// The last answer is written before the connections are closed, however long
+// after the others its call ends.
+func TestStop_LastAnswerIsWritten(t *testing.T) {
+	for _, late := range []time.Duration{0, 900 * time.Millisecond, 1500 * time.Millisecond} {
+		var wg sync.WaitGroup
+		for range 40 {
+			r := newRig(t)
+			require.NoError(t, r.Listen())
+			r.run()
+			c := r.dial(t)
+			entered := make(chan struct{})
+			r.keyring.do(func(context.Context) error { close(entered); time.Sleep(late); return nil })
+			wg.Go(func() {
+				_, err := c.Encrypt(context.Background(), &kmsapi.EncryptRequest{Plaintext: seed()})
+				assert.NoError(t, err)
+			})
+			wg.Go(func() {
+				<-entered
+				r.cancel()
+				assert.NoError(t, <-r.done)
+			})
+		}
+		wg.Wait()
+	}
 }
 
 func TestStop_LeavesNoGoroutine(t *testing.T) {

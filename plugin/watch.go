@@ -46,6 +46,8 @@ func (s *Server) watch(ctx context.Context) {
 // look is one round of watch. It binds without holding the lock, because that
 // may take seconds and CheckSocket must not.
 func (s *Server) look(ctx context.Context) {
+	s.binding.Lock()
+	defer s.binding.Unlock()
 	s.mu.Lock()
 	old, fault, stopped := s.bound, s.fault, s.stopped
 	s.mu.Unlock()

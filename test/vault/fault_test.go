@@ -389,6 +389,7 @@ func TestManyCallsAtOnceAreCountedExactly(t *testing.T) {
 		}
 		wg.Wait()
 	}
+	r.srv.AddFault(vault.Fault{Op: vault.OpEncrypt, Delay: 50 * time.Millisecond, Times: 64})
 	round()
 	require.Equal(t, map[string]int{"encrypt": 320}, r.srv.Calls())
 	require.Equal(t, 320, r.srv.Count(vault.Match{Op: vault.OpEncrypt, Host: "kvlab", Status: 200}))
