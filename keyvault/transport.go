@@ -108,18 +108,25 @@ func loadRoots(caFile string) (*x509.CertPool, error) {
 	if caFile == "" {
 		return nil, nil
 	}
-	pem, err := readFile(caFile, maxConfigSize)
-	if err != nil {
-		return nil, err
-	}
 	pool, err := x509.SystemCertPool()
 	if err != nil {
 		pool = x509.NewCertPool()
 	}
-	if !pool.AppendCertsFromPEM(pem) {
-		return nil, fmt.Errorf("%s holds no PEM certificate", caFile)
+	return pool, addRoots(pool, caFile)
+}
+
+// CheckCAFile reports why a file adds no authority.
+func CheckCAFile(path string) error { return addRoots(x509.NewCertPool(), path) }
+
+func addRoots(pool *x509.CertPool, path string) error {
+	pem, err := readFile(path, maxConfigSize)
+	if err != nil {
+		return err
 	}
-	return pool, nil
+	if !pool.AppendCertsFromPEM(pem) {
+		return fmt.Errorf("%s holds no PEM certificate", path)
+	}
+	return nil
 }
 
 // A transporter sends requests for the SDK: no redirect is followed, no

@@ -5,12 +5,15 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"azure-kms-plugin/keyvault"
+	"azure-kms-plugin/test/vault"
 
 	"github.com/stretchr/testify/require"
 )
@@ -93,4 +96,19 @@ func TestTransport_NoReadOutlivesTheCall(t *testing.T) {
 		_, _, err = kr.Decrypt(within(t, 3*time.Second), key1.KeyID(), "", []byte("block"))
 		require.NoError(t, err, "no flight is left that others would join")
 	})
+}
+
+// As the volumes of Kubernetes have them.
+func TestCheckCAFile_MayBeALink(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "link.pem")
+	require.NoError(t, os.WriteFile(file, []byte("x"), 0o600))
+	require.NoError(t, os.Symlink(file, link))
+	require.ErrorContains(t, keyvault.CheckCAFile(link), "holds no PEM certificate")
+	srv, err := vault.Start(vault.Config{})
+	require.NoError(t, err)
+	defer srv.Close()
+	require.NoError(t, os.Remove(link))
+	require.NoError(t, os.Symlink(srv.CAFile(), link))
+	require.NoError(t, keyvault.CheckCAFile(link))
 }

@@ -5,12 +5,10 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -69,28 +67,26 @@ func TestStop_IdleTakesASecond(t *testing.T) {
 }
 
 // The last answer is written before the connections are closed, however long
-// after the others its call ends.
+// after the signal its call ends.
 func TestStop_LastAnswerIsWritten(t *testing.T) {
-	for _, late := range []time.Duration{0, 900 * time.Millisecond, 1500 * time.Millisecond} {
-		var wg sync.WaitGroup
-		for range 40 {
-			r := newRig(t)
-			require.NoError(t, r.Listen())
-			r.run()
-			c := r.dial(t)
-			entered := make(chan struct{})
-			r.keyring.do(func(context.Context) error { close(entered); time.Sleep(late); return nil })
-			wg.Go(func() {
-				_, err := c.Encrypt(context.Background(), &kmsapi.EncryptRequest{Plaintext: seed()})
-				assert.NoError(t, err)
-			})
-			wg.Go(func() {
-				<-entered
+	for _, late := range []time.Duration{0, 900 * time.Millisecond, time.Second, 1500 * time.Millisecond} {
+		for range 50 {
+			synctest.Test(t, func(t *testing.T) {
+				r := newRig(t)
+				c, stop := r.serveInMemory(t)
+				r.keyring.do(func(context.Context) error { time.Sleep(late); return nil })
+				answered := make(chan error, 1)
+				go func() {
+					_, err := c.Encrypt(context.Background(), &kmsapi.EncryptRequest{Plaintext: seed()})
+					answered <- err
+				}()
+				synctest.Wait()
 				r.cancel()
-				assert.NoError(t, <-r.done)
+				require.NoError(t, <-answered)
+				require.NoError(t, <-r.done)
+				stop()
 			})
 		}
-		wg.Wait()
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"azure-kms-plugin/keyvault"
 )
 
 // checkEnvironment finds what is wrong with the variables that the Go runtime
@@ -37,7 +39,7 @@ func checkEnvironment() (faults []string) {
 func localWarnings(o options) (warnings []string) {
 	// Go looks into the system's folders too, and --ca-file may have all that is needed.
 	if path := os.Getenv("SSL_CERT_FILE"); path != "" {
-		if err := checkCAFile(path); err != nil {
+		if err := keyvault.CheckCAFile(path); err != nil {
 			warnings = append(warnings, "SSL_CERT_FILE: "+err.Error())
 		}
 	}

@@ -27,14 +27,3 @@ func TestFiles_OddOnes(t *testing.T) {
 		}
 	}
 }
-
-func TestFiles_CAFileMayBeALink(t *testing.T) {
-	// As the volumes of Kubernetes have them.
-	dir := t.TempDir()
-	file, link := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "link.pem")
-	require.NoError(t, os.WriteFile(file, []byte("x"), 0o600))
-	require.NoError(t, os.Symlink(file, link))
-	require.ErrorContains(t, checkCAFile(link), "holds no PEM certificate")
-	_, err := readRegular(link, 1)
-	require.NoError(t, err)
-}

@@ -2,13 +2,10 @@ package main
 
 import (
 	"context"
-	"crypto/x509"
-	"fmt"
 	"io"
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 
 	azlog "github.com/Azure/azure-sdk-for-go/sdk/azcore/log"
 	"go.uber.org/zap"
@@ -69,9 +66,11 @@ type identity struct {
 // It reports its faults beside those of the command line, so it is done even
 // if there are some.
 func signIn(o options) (id identity, faults []string) {
-	if err := checkCAFile(o.caFile); err != nil {
-		faults = append(faults, "--ca-file: "+err.Error())
-		o.caFile = ""
+	if o.caFile != "" {
+		if err := keyvault.CheckCAFile(o.caFile); err != nil {
+			faults = append(faults, "--ca-file: "+err.Error())
+			o.caFile = ""
+		}
 	}
 	if o.configFile == "" {
 		return id, faults // already reported
@@ -98,42 +97,4 @@ func workloadIdentity() keyvault.WorkloadIdentity {
 		TenantID:  os.Getenv("AZURE_TENANT_ID"),
 		TokenFile: os.Getenv("AZURE_FEDERATED_TOKEN_FILE"),
 	}
-}
-
-// maxCAFile is the bound that the client has for it too.
-const maxCAFile = 1 << 20
-
-// readRegular reads a file of limited size. Opening a fifo would wait for ever,
-// and a device may have no end.
-func readRegular(path string, limit int64) ([]byte, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	}
-	data, err := io.ReadAll(io.LimitReader(f, limit+1))
-	switch {
-	case err != nil:
-		return nil, err
-	case int64(len(data)) > limit:
-		return nil, fmt.Errorf("%s has more than %d bytes", path, limit)
-	}
-	return data, nil
-}
-
-func checkCAFile(path string) error {
-	if path == "" {
-		return nil
-	}
-	pem, err := readRegular(path, maxCAFile)
-	switch {
-	case err != nil:
-		return err
-	case !x509.NewCertPool().AppendCertsFromPEM(pem):
-		return fmt.Errorf("%s holds no PEM certificate", path)
-	}
-	return nil
 }
