@@ -246,6 +246,10 @@ func writeFile(path string, data []byte) (err error) {
 			os.Remove(tmp)
 		}
 	}()
+	// A umask may have taken from the owner what the next process needs.
+	if err := f.Chmod(0o600); err != nil {
+		return err
+	}
 	if _, err := f.Write(data); err != nil {
 		return err
 	}

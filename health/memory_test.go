@@ -18,37 +18,41 @@ import (
 )
 
 func TestMemory_File(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "k.state")
-		require.NoError(t, os.WriteFile(path+".new", []byte("left by a crash"), 0o644))
-		old := syscall.Umask(0)
-		defer syscall.Umask(old)
-		start(t, &fakeVault{}, health.Graces{}, path)
-		time.Sleep(time.Second)
-		synctest.Wait()
+	for _, umask := range []int{0, 0o777} {
+		synctest.Test(t, func(t *testing.T) { testMemoryFile(t, umask) })
+	}
+}
 
-		info, err := os.Stat(path)
-		require.NoError(t, err)
-		require.Equal(t, os.FileMode(0o600), info.Mode())
-		require.NoFileExists(t, path+".new")
-		data, err := os.ReadFile(path)
-		require.NoError(t, err)
-		var got struct {
-			Format      int
-			Key         string
-			LastSuccess time.Time
-			Canary      struct {
-				Ciphertext      []byte
-				PlaintextSHA256 string
-			}
+func testMemoryFile(t *testing.T, umask int) {
+	path := filepath.Join(t.TempDir(), "k.state")
+	require.NoError(t, os.WriteFile(path+".new", []byte("left by a crash"), 0o644))
+	old := syscall.Umask(umask)
+	defer syscall.Umask(old)
+	start(t, &fakeVault{}, health.Graces{}, path)
+	time.Sleep(time.Second)
+	synctest.Wait()
+
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Equal(t, os.FileMode(0o600), info.Mode())
+	require.NoFileExists(t, path+".new")
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	var got struct {
+		Format      int
+		Key         string
+		LastSuccess time.Time
+		Canary      struct {
+			Ciphertext      []byte
+			PlaintextSHA256 string
 		}
-		require.NoError(t, json.Unmarshal(data, &got))
-		require.Equal(t, 1, got.Format)
-		require.Equal(t, key.URL(), got.Key)
-		require.WithinDuration(t, time.Now(), got.LastSuccess, 2*time.Second)
-		require.Len(t, got.Canary.Ciphertext, 32)
-		require.Len(t, got.Canary.PlaintextSHA256, 64)
-	})
+	}
+	require.NoError(t, json.Unmarshal(data, &got))
+	require.Equal(t, 1, got.Format)
+	require.Equal(t, key.URL(), got.Key)
+	require.WithinDuration(t, time.Now(), got.LastSuccess, 2*time.Second)
+	require.Len(t, got.Canary.Ciphertext, 32)
+	require.Len(t, got.Canary.PlaintextSHA256, 64)
 }
 
 // Whatever is at the path, the program runs on and says so once.

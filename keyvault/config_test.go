@@ -57,6 +57,7 @@ func TestReadConfig_SecretIsTakenAsWritten(t *testing.T) {
 }
 
 func TestReadConfig_Faults(t *testing.T) {
+	const whole = `{"tenantId":"t","aadClientId":"c","aadClientSecret":"CANARY"}`
 	const principal = `"tenantId":"t","aadClientId":"c",`
 	for name, tt := range map[string]struct {
 		text string
@@ -79,6 +80,11 @@ func TestReadConfig_Faults(t *testing.T) {
 		"unescaped quote":    {"{\n \"aadClientSecret\":\"PwX\"re9\"}", []string{"line 2, column 25: not valid JSON"}},
 		"broken yaml":        {"a: 1\nb: *CANARY\n", []string{"neither valid JSON nor valid YAML"}},
 		"broken yaml, line":  {"a: 1\n b: [CANARY\n", []string{"line", "neither valid JSON nor valid YAML"}},
+		"garbage after it":   {whole + "garbage", []string{"line 1, column 62: not valid JSON"}},
+		"a comma after it":   {whole + ",", []string{"line 1, column 62: not valid JSON"}},
+		"a second object":    {whole + "\n{\"tenantId\":\"CANARY\"}", []string{"line 2, column 1: not valid JSON"}},
+		"a second document":  {"tenantId: t\n---\ntenantId: CANARY\n", []string{"line 3: something follows"}},
+		"yaml after it":      {whole + "\ntenantId: CANARY\n", []string{"line 2, column 1: not valid JSON"}},
 		"cloud":              {`{` + principal + `"aadClientSecret":"s","cloud":"Nope"}`, []string{`"Nope"`, "AzurePublicCloud, AzureUSGovernmentCloud, AzureChinaCloud"}},
 		"identity, bad":      {`{"useManagedIdentityExtension":true,"userAssignedIdentityId":"my-identity"}`, []string{"userAssignedIdentityID: write a client ID"}},
 		"identity, unused":   {`{"userAssignedIdentityId":"11111111-2222-3333-4444-555555555555"}`, []string{"useManagedIdentityExtension is not true"}},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -44,7 +45,7 @@ func parseFields(data []byte) ([]field, error) {
 	if syntax, ok := errors.AsType[*json.SyntaxError](json.Unmarshal(trimmed, &raw)); ok {
 		line, column := position(trimmed, syntax.Offset)
 		line += bytes.Count(data[:bytes.IndexByte(data, '{')], []byte("\n"))
-		return nil, fmt.Errorf("line %d, column %d: not valid JSON (a bracket or comma is missing, or a quote or backslash inside a value is not escaped)", line, column)
+		return nil, fmt.Errorf("line %d, column %d: not valid JSON (a bracket or comma is missing, a quote or backslash inside a value is not escaped, or something follows after the end)", line, column)
 	}
 	return nil, err
 }
@@ -78,9 +79,18 @@ var yamlLine = pattern(`line (\d+)`)
 
 func parseYAML(data []byte) ([]field, error) {
 	var doc yaml.Node
-	if err := yaml.Unmarshal(data, &doc); err != nil {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	err := dec.Decode(&doc)
+	for err == nil {
+		// What follows would be ignored: half of an older file, for example.
+		var more yaml.Node
+		if err = dec.Decode(&more); err == nil && len(more.Content) > 0 && more.Content[0].Tag != "!!null" {
+			return nil, fmt.Errorf("line %d: something follows after the end of the object", more.Content[0].Line)
+		}
+	}
+	if !errors.Is(err, io.EOF) {
 		if m := yamlLine().FindStringSubmatch(err.Error()); m != nil {
-			return nil, fmt.Errorf("line %s: neither valid JSON nor valid YAML", m[1])
+			return nil, fmt.Errorf("near line %s: neither valid JSON nor valid YAML", m[1])
 		}
 		return nil, errors.New("neither valid JSON nor valid YAML")
 	}

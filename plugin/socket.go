@@ -153,6 +153,9 @@ func (s *socket) inUse(cause error) error {
 	if errno, ok := errors.AsType[syscall.Errno](cause); ok {
 		text = fmt.Sprintf("cannot tell whether another process serves on the socket %s (%v); it is left alone: "+
 			"remove it if nothing does, or listen elsewhere", s.addr.Path, errno)
+		if fi, err := os.Lstat(s.addr.Path); err == nil && errors.Is(errno, fs.ErrPermission) {
+			text += fmt.Sprintf("; uid %d gid %d may not connect to it%s", os.Geteuid(), os.Getegid(), accessOf(fi))
+		}
 	}
 	return &SocketError{Path: s.addr.Path, Err: cause, Text: text}
 }
@@ -287,6 +290,15 @@ func kindOf(mode fs.FileMode) string {
 	return "a device"
 }
 
+// accessOf says who may use a file.
+func accessOf(fi fs.FileInfo) string {
+	text := fmt.Sprintf(" (mode %#o", fi.Mode().Perm())
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		text += fmt.Sprintf(", uid %d, gid %d", st.Uid, st.Gid)
+	}
+	return text + ")"
+}
+
 // explain makes an error of the system one that says what to mend.
 func (s *socket) explain(doing string, err error) error {
 	dir := filepath.Dir(s.addr.Path)
@@ -308,11 +320,7 @@ func (s *socket) explain(doing string, err error) error {
 	case errors.Is(err, fs.ErrPermission):
 		text += fmt.Sprintf(": uid %d gid %d needs read, write and search permission on the directory %s", os.Geteuid(), os.Getegid(), dir)
 		if statErr == nil {
-			text += fmt.Sprintf(" (mode %#o", fi.Mode().Perm())
-			if st, ok := fi.Sys().(*syscall.Stat_t); ok {
-				text += fmt.Sprintf(", uid %d, gid %d", st.Uid, st.Gid)
-			}
-			text += ")"
+			text += accessOf(fi)
 		}
 		if s.gid >= 0 {
 			text += fmt.Sprintf(" and must be in group %d", s.gid)

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	kmsapi "k8s.io/kms/apis/v2"
 
@@ -309,6 +310,19 @@ func as(t *testing.T, uid, gid int, f func()) {
 		t.Skip("changing users takes root")
 	}
 	asThread(t, uid, gid, f)
+}
+
+// S08: whoever may not even ask a socket if it is in use is told who may.
+func TestSocket_NotOursToAsk(t *testing.T) {
+	r := serve(t)
+	require.NoError(t, os.Chmod(filepath.Dir(r.path), 0o755))
+	second := newRig(t, at(r.path))
+	as(t, 12345, 4711, func() {
+		err := second.Listen()
+		assert.ErrorContains(t, err, r.path)
+		assert.ErrorContains(t, err, "uid 12345 gid 4711 may not connect to it (mode 0600, uid 0, gid ")
+	})
+	r.dial(t).status(t)
 }
 
 // S08: another user reaches the socket by the group, and by nothing else.
