@@ -112,8 +112,8 @@ func permissionFor(op Op) Permission {
 	return Permission(op)
 }
 
-// words are a permission's names in refusals: of the access policy, of the
-// RBAC action, and of the Managed HSM's action.
+// words are a permission's names in refusals: of the access policy and of the
+// RBAC action.
 func (p Permission) words() (policy, action string) {
 	switch p {
 	case PermGet, PermGetDeleted:
@@ -130,6 +130,30 @@ func (p Permission) words() (policy, action string) {
 		return "update", "update/action"
 	}
 	return string(p), string(p) + "/action"
+}
+
+// hsmAction is a permission's name in the local roles of a Managed HSM. Source:
+// "Managed HSM local RBAC built-in roles".
+func (p Permission) hsmAction() string {
+	switch p {
+	case PermGet, PermList:
+		return "read/action"
+	case PermGetDeleted:
+		return "deletedKeys/read/action"
+	case PermRecover:
+		return "deletedKeys/recover/action"
+	case PermPurge:
+		return "deletedKeys/delete"
+	case PermWrapKey:
+		return "wrap/action"
+	case PermUnwrapKey:
+		return "unwrap/action"
+	case PermUpdate:
+		return "write/action"
+	case PermCreate, PermDelete:
+		return string(p)
+	}
+	return string(p) + "/action"
 }
 
 // authorize says whether a principal may do op, and in which words not.
@@ -155,7 +179,7 @@ func (v *Vault) authorize(t *token, op Op, clientAddr string) *apiError {
 	policy, action := need.words()
 	switch {
 	case v.hsm:
-		return &apiError{status: 403, code: "AccessDenied", message: "Not authorized to access Microsoft.KeyVault/managedHsm/keys/" + action + " on /keys"}
+		return &apiError{status: 403, code: "AccessDenied", message: "Not authorized to access Microsoft.KeyVault/managedHsm/keys/" + need.hsmAction() + " on /keys"}
 	case access == AccessPolicy:
 		return forbidden("ForbiddenByPolicy", policyText(caller, policy, name))
 	case access == AccessPolicyLegacy:

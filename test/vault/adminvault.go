@@ -24,6 +24,10 @@ func (s *Server) adminPatchVault(r *http.Request) (any, error) {
 		Access  AccessModel `json:"access"`
 		Network Network     `json:"network"`
 		Tenant  string      `json:"tenant"`
+		// A duration that is left out stays as it is.
+		Lag       *duration `json:"lag"`
+		Alternate *duration `json:"alternate"`
+		ClockSkew *duration `json:"clockSkew"`
 	}
 	if err = errors.Join(err, read(r, &in)); err != nil {
 		return nil, err
@@ -37,7 +41,27 @@ func (s *Server) adminPatchVault(r *http.Request) (any, error) {
 	if in.Tenant != "" {
 		v.SetTenant(in.Tenant)
 	}
+	if in.Lag != nil || in.Alternate != nil {
+		err = errors.Join(err, v.patchReplication(in.Lag, in.Alternate))
+	}
+	if in.ClockSkew != nil {
+		v.SetClockSkew(time.Duration(*in.ClockSkew))
+	}
 	return nil, err
+}
+
+// patchReplication changes what is not nil.
+func (v *Vault) patchReplication(lag, alternate *duration) error {
+	v.mu.RLock()
+	r := v.replication
+	v.mu.RUnlock()
+	if lag != nil {
+		r.Lag = time.Duration(*lag)
+	}
+	if alternate != nil {
+		r.Alternate = time.Duration(*alternate)
+	}
+	return v.SetReplication(r)
 }
 
 func (s *Server) adminAllow(r *http.Request) (any, error) {
@@ -55,6 +79,7 @@ type adminVersion struct {
 	NotBefore *time.Time `json:"notBefore,omitempty"`
 	Expires   *time.Time `json:"expires,omitempty"`
 	Created   *time.Time `json:"created,omitempty"`
+	Updated   *time.Time `json:"updated,omitempty"` // only shown
 	Ops       []string   `json:"ops,omitempty"`
 	Bits      int        `json:"bits,omitempty"`
 	PEM       string     `json:"pem,omitempty"` // only read: an RSA private key
@@ -67,7 +92,7 @@ func (s *Server) adminVersions(r *http.Request) (any, error) {
 	}
 	list := []adminVersion{}
 	for _, ver := range v.Versions(r.PathValue("name")) {
-		a := adminVersion{Version: ver.ID, Enabled: &ver.Enabled, Created: &ver.Created, Ops: ver.Ops, Bits: ver.Bits}
+		a := adminVersion{Version: ver.ID, Enabled: &ver.Enabled, Created: &ver.Created, Updated: &ver.Updated, Ops: ver.Ops, Bits: ver.Bits}
 		if !ver.NotBefore.IsZero() {
 			a.NotBefore = &ver.NotBefore
 		}

@@ -77,7 +77,7 @@ func (v *Vault) usable(op Op, ver *version) *apiError {
 	if !ver.enabled && (!writes || !v.srv.cfg.EncryptWhenDisabled) {
 		return forbidden("KeyDisabled", forbiddenText("KeyDisabled", op, ""))
 	}
-	now := v.srv.now()
+	now := v.now()
 	switch {
 	case !writes:
 		return nil

@@ -7,14 +7,18 @@
 // one, [Server.AzureJSON]. Both then use the service's real names: the
 // transport and the proxy lead them here and everything else nowhere
 // ([Server.Refused]). Host names choose the vault; whoever dials
-// [Server.Addr] itself gets the only one there is.
+// [Server.Addr] itself gets the only one there is. [Server.ProxyURL] is also the
+// forwarding service of the existing plugins' proxy mode, for requests with its
+// header.
 //
 // # Faithfulness
 //
 // Status, codes, inner codes, texts and the shape of each answer follow
 // recorded answers of the service. Calls are checked in its order: token,
 // firewall, permission, key. Where reports of the service disagree, [Config]
-// has a switch. Not confirmed by any recording are: the inner code
+// has a switch. How late replicas of a vault learn of a new version and how wrong
+// its clock is are for a test to say ([Vault.SetReplication],
+// [Vault.SetClockSkew]). Not confirmed by any recording are: the inner code
 // KeyNotYetValid, the text for an expired token and for bad PKCS #1 padding,
 // and what a Managed HSM says about a key that is missing or disabled; a test
 // should not depend on them.
@@ -45,7 +49,7 @@
 //
 //	GET    /                                          addresses, environment, vaults, time
 //	POST   /vaults/HOST                               make a vault or Managed HSM
-//	PATCH  /vaults/HOST                               {"access","network","tenant"}
+//	PATCH  /vaults/HOST                               {"access","network","tenant","lag","alternate","clockSkew"}
 //	DELETE /vaults/HOST                               its name is gone
 //	PUT    /vaults/HOST/access/CLIENT_ID              ["get","decrypt",...]
 //	GET    /vaults/HOST/keys/NAME                     the versions, oldest first

@@ -243,6 +243,6 @@ func (v *Vault) doDeleted(t target, r *http.Request) (int, any, *apiError) {
 		delete(v.keys, k.name)
 		return http.StatusNoContent, nil, nil
 	}
-	k.deletion, k.back = nil, v.srv.now().Add(v.srv.cfg.RecoverDelay)
+	k.deletion, k.back = nil, v.now().Add(v.srv.cfg.RecoverDelay)
 	return 200, v.bundle(k.name, k.versions[len(k.versions)-1]), nil
 }

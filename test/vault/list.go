@@ -15,13 +15,16 @@ func (v *Vault) listVersions(t target, r *http.Request) (int, any, *apiError) {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
 	k := v.live(t.key)
-	if k == nil {
+	var versions []*version
+	if k != nil {
+		versions = slices.Clone(v.seen(k, &k.lists))
+	}
+	if len(versions) == 0 {
 		if v.hsm && v.srv.cfg.HSMVersions404 {
 			return 0, nil, v.notFound(t)
 		}
 		return 200, page{Value: []listItem{}}, nil
 	}
-	versions := slices.Clone(k.versions)
 	slices.SortFunc(versions, func(a, b *version) int {
 		x, y := sha256.Sum256([]byte(a.id)), sha256.Sum256([]byte(b.id))
 		return cmp.Or(slices.Compare(x[:], y[:]), cmp.Compare(a.id, b.id))

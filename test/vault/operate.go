@@ -17,7 +17,7 @@ func (v *Vault) change(name, id string, do func(*version)) error {
 			if ver.id == strings.ToLower(id) || id == "" {
 				next := *ver
 				do(&next)
-				next.updated = v.srv.now().Truncate(time.Second)
+				next.updated = v.now().Truncate(time.Second)
 				k.versions[i] = &next
 				return nil
 			}
@@ -64,7 +64,7 @@ func (v *Vault) DeleteKey(name string) error {
 
 // softDelete deletes k; v.mu is held.
 func (v *Vault) softDelete(k *key) {
-	now := v.srv.now()
+	now := v.now()
 	delay := v.srv.cfg.DeleteDelay
 	if v.hsm {
 		delay = 0

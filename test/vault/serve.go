@@ -69,7 +69,7 @@ func (v *Vault) do(t target, r *http.Request) (int, any, *apiError) {
 	case OpEncrypt, OpDecrypt, OpWrapKey, OpUnwrapKey:
 		return v.doCrypt(t, r)
 	case OpGet:
-		ver := v.find(t.key, t.version)
+		ver := v.look(t.key, t.version)
 		if ver == nil {
 			return 0, nil, v.notFound(t)
 		}
@@ -96,7 +96,7 @@ func (v *Vault) doCrypt(t target, r *http.Request) (int, any, *apiError) {
 	if fault := readJSON(r, &in); fault != nil {
 		return 0, nil, fault
 	}
-	ver := v.find(t.key, t.version)
+	ver := v.look(t.key, t.version)
 	if ver == nil {
 		return 0, nil, v.notFound(t)
 	}
@@ -137,6 +137,7 @@ func (v *Vault) dress(out *reply) *reply {
 		h.Set("WWW-Authenticate", v.challenge())
 	}
 	h.Set("Cache-Control", "no-cache")
+	h.Set("Date", v.now().UTC().Format(http.TimeFormat))
 	h.Set("X-Ms-Request-Id", randomGUID())
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Strict-Transport-Security", "max-age=31536000;includeSubDomains")

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -19,13 +20,15 @@ type Vault struct {
 	host  string
 	cloud cloud
 	hsm   bool
+	skew  atomic.Int64 // of its clock
 
-	mu      sync.RWMutex
-	keys    map[string]*key // by lower-case name; guarded by mu
-	tenant  string
-	access  AccessModel
-	network Network
-	allowed map[string][]Permission // by principal
+	mu          sync.RWMutex
+	keys        map[string]*key // by lower-case name; guarded by mu
+	tenant      string
+	access      AccessModel
+	network     Network
+	allowed     map[string][]Permission // by principal
+	replication Replication
 }
 
 // KeyOptions says how a key version is made. The zero value is an enabled
@@ -56,6 +59,8 @@ type key struct {
 	deletion *deletion
 	// back is when a recovered key can be used again.
 	back time.Time
+	// gets and lists count the calls that replicas take in turn.
+	gets, lists atomic.Uint64
 }
 
 type deletion struct{ at, visible, purge time.Time }
@@ -68,6 +73,7 @@ type version struct {
 	enabled                    bool
 	nbf, exp, created, updated time.Time
 	ops                        []string
+	came                       time.Time // set if replicas learn of it late
 }
 
 var allKeyOps = []string{"encrypt", "decrypt", "sign", "verify", "wrapKey", "unwrapKey"}
@@ -145,7 +151,7 @@ func (v *Vault) newVersion(o KeyOptions) (*version, error) {
 		}
 	}
 	if o.Created.IsZero() {
-		o.Created = v.srv.now()
+		o.Created = v.now()
 	}
 	created := o.Created.Truncate(time.Second)
 	return &version{
@@ -173,6 +179,9 @@ func (v *Vault) addVersion(name string, ver *version) *apiError {
 			return &apiError{status: 409, code: "Conflict", message: "The version exists already."}
 		}
 	}
+	if v.replication != (Replication{}) {
+		ver.came = v.now()
+	}
 	k.versions = append(k.versions, ver)
 	return nil
 }
@@ -180,7 +189,7 @@ func (v *Vault) addVersion(name string, ver *version) *apiError {
 // conflict says why k cannot be written now; v.mu is held. A key whose time
 // to be purged has come no longer stands in the way.
 func (v *Vault) conflict(k *key) *apiError {
-	now := v.srv.now()
+	now := v.now()
 	switch {
 	case k.deletion == nil && now.Before(k.back):
 		return errConflict(k.name, "ObjectIsBeingRecovered")
@@ -191,14 +200,14 @@ func (v *Vault) conflict(k *key) *apiError {
 	case now.Before(k.deletion.purge):
 		return errConflict(k.name, "ObjectIsDeletedButRecoverable")
 	}
-	*k = key{name: k.name}
+	k.versions, k.deletion, k.back = nil, nil, time.Time{}
 	return nil
 }
 
 // live returns a key that is neither deleted nor on its way back; v.mu is held.
 func (v *Vault) live(name string) *key {
 	k := v.keys[strings.ToLower(name)]
-	if k == nil || k.deletion != nil || len(k.versions) == 0 || v.srv.now().Before(k.back) {
+	if k == nil || k.deletion != nil || len(k.versions) == 0 || v.now().Before(k.back) {
 		return nil
 	}
 	return k
@@ -207,7 +216,7 @@ func (v *Vault) live(name string) *key {
 // trash returns a key that /deletedkeys shows; v.mu is held.
 func (v *Vault) trash(name string) *key {
 	k := v.keys[strings.ToLower(name)]
-	now := v.srv.now()
+	now := v.now()
 	if k == nil || k.deletion == nil || now.Before(k.deletion.visible) || !now.Before(k.deletion.purge) {
 		return nil
 	}
