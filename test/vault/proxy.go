@@ -7,10 +7,13 @@ import (
 	"time"
 )
 
-// serveProxy is an HTTP proxy that knows only the service's names.
+// serveProxy is an HTTP proxy that knows only the service's names, and the
+// forwarding service of proxy mode.
 func (s *Server) serveProxy(w http.ResponseWriter, r *http.Request) {
 	host := hostOnly(r.Host)
 	switch {
+	case forwarded(r):
+		s.serveForward(w, r)
 	case !mapped(host):
 		s.count.refuse(r.Host)
 		http.Error(w, "the proxy leads to the emulated service only", http.StatusForbidden)
