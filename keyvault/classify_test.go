@@ -24,6 +24,7 @@ const (
 	firewallMessage = "Client address is not authorized and caller is not a trusted service.\r\nClient address: 192.0.2.77\r\nCaller: appid=CANARYAPP"
 )
 
+// Cases K01, K03 and K05: the table of the service's answers.
 func TestClient_AnswersHaveReasons(t *testing.T) {
 	for name, tt := range map[string]struct {
 		op                   keyvault.Op
@@ -91,7 +92,7 @@ func TestClient_AnswersHaveReasons(t *testing.T) {
 	}
 }
 
-// A body that is not Key Vault's comes from something before it.
+// Cases K04 and K11: a body that is not Key Vault's comes from something before it.
 func TestClient_ForeignAnswers(t *testing.T) {
 	page := "<html>" + strings.Repeat("CANARY", 9000) + "</html>"
 	for name, tt := range map[string]struct {
@@ -145,6 +146,7 @@ func TestClient_ForeignAnswers(t *testing.T) {
 	}
 }
 
+// Case K11: padding, which the protocol leaves out, does no harm.
 func TestClient_PaddedBase64(t *testing.T) {
 	w := newWeb()
 	w.answer = func(r request) (*http.Response, error) {
@@ -156,6 +158,7 @@ func TestClient_PaddedBase64(t *testing.T) {
 	require.Equal(t, []byte("a"), got)
 }
 
+// Case K09: the words for what came instead of an answer, and what is tried again.
 func TestClient_NetworkFailures(t *testing.T) {
 	dialed := func(err error) error {
 		return &url.Error{Op: "Post", URL: "https://kvlab/CANARY", Err: &net.OpError{Op: "dial", Net: "tcp", Err: err}}

@@ -54,6 +54,7 @@ type Client struct {
 	onOutcome func(Outcome)
 	breaker   *breaker
 	slots     chan struct{}
+	found     findings
 
 	mu    sync.Mutex
 	hosts map[string]*azkeys.Client // by lower-case host; guarded by mu
@@ -77,6 +78,7 @@ func NewClient(cfg ClientConfig) (*Client, error) {
 		onOutcome: cfg.OnOutcome,
 		breaker:   newBreaker(),
 		slots:     make(chan struct{}, maxInFlight),
+		found:     findings{keys: map[string]finding{}},
 		hosts:     map[string]*azkeys.Client{},
 	}, nil
 }
@@ -159,6 +161,9 @@ func (c *Client) do(ctx context.Context, op Op, ref Ref, fn func(context.Context
 		leave.done(&Error{Reason: Canceled}) // as one who gave up
 		return failure
 	}
+	if op != opDeleted {
+		failure = c.explain(ctx, failure)
+	}
 	leave.done(failure)
 	if evidence && (failure == nil || failure.Reason != Canceled) {
 		c.onOutcome(Outcome{Op: op, Key: ref, Err: failure, Time: time.Now()})
@@ -169,7 +174,7 @@ func (c *Client) do(ctx context.Context, op Op, ref Ref, fn func(context.Context
 // hasty reports whether the call ended because its caller had little patience,
 // which says nothing about the vault and must not count for other callers.
 func (cl *call) hasty(failure *Error) bool {
-	return failure != nil && failure.Cause == CauseTimeout && timedOut(failure) && cl.budget < minEvidence
+	return failure != nil && (failure.Cause == CauseTimeout || failure.Cause == CauseDNS) && timedOut(failure) && cl.budget < minEvidence
 }
 
 // guarded makes the call and survives a panic of the SDK: odd answers of a

@@ -122,7 +122,7 @@ func TestClient_RefusesWhatIsNoKey(t *testing.T) {
 	require.Empty(t, w.requests)
 }
 
-// One failure that says "later" is survived, by exactly one more call.
+// Case K07: one failure that says "later" is survived, by exactly one more call.
 func TestClient_SurvivesOneFault(t *testing.T) {
 	for _, status := range []int{500, 502, 503, 504, 408, 429, 0} {
 		synctest.Test(t, func(t *testing.T) {
@@ -148,6 +148,7 @@ func TestClient_SurvivesOneFault(t *testing.T) {
 	}
 }
 
+// Case K07: a lasting fault ends long before the deadline, in its own words.
 func TestClient_LastingFaultKeepsItsCause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWeb()
@@ -186,6 +187,8 @@ func TestClient_NoRetryThatDoesNotFit(t *testing.T) {
 	})
 }
 
+// Case K10: an answer that is slow is waited for, one that is too slow is told so
+// in time.
 func TestClient_SlowAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		delay time.Duration

@@ -55,6 +55,12 @@ func ParseCloud(name string) (Cloud, error) {
 	return Cloud{}, fmt.Errorf("%q is not a known cloud: use one of %s", name, strings.Join(valid, ", "))
 }
 
+// isHSM reports whether a host is a Managed HSM's, in whatever cloud.
+func isHSM(host string) bool {
+	_, domain, _ := strings.Cut(host, ".")
+	return strings.HasPrefix(strings.ToLower(domain), "managedhsm.")
+}
+
 // VaultHost is the DNS name of a vault or Managed HSM. The name keeps its case
 // (see Ref.Host).
 func (c Cloud) VaultHost(name string, managedHSM bool) string {

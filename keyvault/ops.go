@@ -183,7 +183,8 @@ func (c *Client) Get(ctx context.Context, ref Ref) (Attributes, error) {
 }
 
 // Versions lists a key's versions, in no order. An empty list does not mean
-// that the key is gone: a vault answers so for a missing key too.
+// that the key is gone: a vault answers so for a missing key too, and a Managed
+// HSM's 404, which some give instead, is read as one.
 func (c *Client) Versions(ctx context.Context, ref Ref) ([]Attributes, error) {
 	ref.Version = ""
 	if err := checkRef(OpList, ref, false); err != nil {
@@ -194,8 +195,14 @@ func (c *Client) Versions(ctx context.Context, ref Ref) ([]Attributes, error) {
 		pager := keys.NewListKeyPropertiesVersionsPager(ref.Name, nil)
 		for range maxPages {
 			page, err := pager.NextPage(ctx)
+			if re, ok := errors.AsType[*azcore.ResponseError](err); ok && re.StatusCode == http.StatusNotFound && re.ErrorCode == "KeyNotFound" && len(out) == 0 {
+				return nil
+			}
 			if err != nil {
 				return err
+			}
+			if page.Value == nil {
+				return cl.odd(fmt.Errorf("value: %w", errIncomplete))
 			}
 			for _, k := range page.Value {
 				if k == nil || k.Attributes == nil {
@@ -218,25 +225,24 @@ func (c *Client) Versions(ctx context.Context, ref Ref) ([]Attributes, error) {
 }
 
 // Deleted tells about a soft-deleted key. KeyNotFound means that it is not
-// deleted, purged, or deleted so lately that the vault does not show it yet.
+// deleted, purged, or deleted so lately that the vault does not show it yet. On a
+// Managed HSM it takes a role that a plugin should not have: AccessDenied then
+// says nothing about the key.
 func (c *Client) Deleted(ctx context.Context, ref Ref) (Attributes, error) {
 	ref.Version = ""
 	if err := checkRef(OpGet, ref, false); err != nil {
 		return Attributes{}, err
 	}
-	out := Attributes{Key: ref}
-	failure := c.do(ctx, opDeleted, ref, func(ctx context.Context, keys *azkeys.Client, cl *call) error {
-		r, err := keys.GetDeletedKey(ctx, ref.Name, nil)
-		if err != nil {
-			return err
-		}
-		if r.Attributes != nil {
-			out = attributes(ref, r.Attributes)
-		}
-		out.Deleted, out.ScheduledPurge, out.Date = timeOf(r.DeletedDate), timeOf(r.ScheduledPurgeDate), cl.date()
-		return nil
+	var out Attributes
+	failure := c.do(ctx, opDeleted, ref, func(ctx context.Context, keys *azkeys.Client, cl *call) (err error) {
+		out, err = getDeleted(ctx, keys, cl)
+		return err
 	})
 	if failure != nil {
+		if failure.Reason == AccessDenied && isHSM(ref.Host) {
+			failure = failure.at(OpGet, ref)
+			failure.Text = fmt.Sprintf("%s: %s (%s)", where(ref), officerOnly, httpText(failure, ""))
+		}
 		return Attributes{}, failure
 	}
 	return out, nil

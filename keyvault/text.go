@@ -94,6 +94,20 @@ func permission(op Op) string {
 	return string(op)
 }
 
+// hsmRole is the action in the local roles of a Managed HSM, and the smallest
+// built-in role that has it. Source: "Managed HSM local RBAC built-in roles".
+func hsmRole(op Op) (action, role string) {
+	switch op {
+	case OpEncrypt, OpDecrypt:
+		return string(op), "Managed HSM Crypto User"
+	case OpGet, OpList:
+		action = "read"
+	default:
+		action = string(op)
+	}
+	return action, "Managed HSM Crypto Service Encryption User"
+}
+
 // mend says what a person can do, if anything.
 func mend(e *Error) string {
 	switch e.Reason {
@@ -108,6 +122,10 @@ func mend(e *Error) string {
 	case KeyNotYetValid:
 		return "; move its activation date or wait for it"
 	case AccessDenied:
+		if isHSM(e.Key.Host) {
+			action, role := hsmRole(e.Op)
+			return fmt.Sprintf("; assign it a local role of the Managed HSM that allows keys/%s, such as %q; a new assignment takes minutes to work", action, role)
+		}
 		return fmt.Sprintf("; grant it the key permission %q; a new grant takes minutes to work", permission(e.Op))
 	case NetworkDenied:
 		return "; allow this network or its private endpoint in the vault's networking settings"
