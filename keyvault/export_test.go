@@ -16,6 +16,13 @@ func TransportTo(addr string, roots *x509.CertPool) *http.Transport {
 	return t
 }
 
+// ResolvingTransport is the transport of production without a proxy.
+func ResolvingTransport() *http.Transport {
+	t := newTransport(nil)
+	t.Proxy = nil
+	return t
+}
+
 // ProxyFor tells which proxy the transport would take.
 var ProxyFor = proxyFor
 

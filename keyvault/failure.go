@@ -79,6 +79,10 @@ func (c *call) ended(ctx context.Context) *Error {
 	case s.waiting != "":
 		e.Reason = CredentialsUnavailable
 		e.Text = fmt.Sprintf("no token came within %s, so %s was not asked", within, c.ref.Host)
+	case s.pending && s.resolving != "":
+		// The resolver's own time-out is longer than any caller's patience.
+		e.Cause = CauseDNS
+		e.Text = fmt.Sprintf("%s: the resolver does not answer for %s within %s%s", where(c.ref), clean(s.resolving, 253), within, s.before())
 	case s.pending || s.failure == nil && s.err == nil:
 		e.Text = fmt.Sprintf("%s: no answer from %s within %s%s", where(c.ref), c.ref.Host, within, s.before())
 	default:

@@ -3,6 +3,7 @@ package keyvault
 import (
 	"context"
 	"net/http"
+	"net/http/httptrace"
 	"sync"
 	"time"
 )
@@ -20,6 +21,10 @@ type trace struct {
 	err     error  // of the last exchange that had no answer
 	failure *Error // the last failure, if it is already in words
 	tries   int    // exchanges begun
+	// resolving is the name that the exchange under way waits for; it says
+	// nothing once the exchange has a connection, be it another one.
+	resolving string
+	connected bool
 }
 
 type traceKey struct{}
@@ -43,7 +48,7 @@ func (t *trace) begin(host string) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.host, t.pending, t.waiting = host, true, ""
+	t.host, t.pending, t.waiting, t.resolving, t.connected = host, true, "", "", false
 	t.tries++
 }
 
@@ -57,6 +62,33 @@ func (t *trace) end(status int, err error) {
 	if err != nil {
 		t.failure = nil
 	}
+}
+
+// resolve notes the name that the exchange waits for; "" when it is known.
+func (t *trace) resolve(name string) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.connected {
+		t.resolving = name
+	}
+}
+
+// connect notes that the exchange has a connection.
+func (t *trace) connect() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.resolving, t.connected = "", true
+}
+
+// watched is ctx with word of connections to t. A nil trace wants none.
+func (t *trace) watched(ctx context.Context) context.Context {
+	if t == nil {
+		return ctx
+	}
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { t.connect() }})
 }
 
 // wait notes what the call waits for; "" when it goes on.
@@ -89,6 +121,8 @@ type snapshot struct {
 	err     error
 	failure *Error
 	tries   int
+
+	resolving string
 }
 
 func (t *trace) snapshot() snapshot {
@@ -97,7 +131,7 @@ func (t *trace) snapshot() snapshot {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return snapshot{t.start, t.host, t.pending, t.waiting, t.status, t.err, t.failure, t.tries}
+	return snapshot{t.start, t.host, t.pending, t.waiting, t.status, t.err, t.failure, t.tries, t.resolving}
 }
 
 // retryable reports whether another try may help: an answer that says "later",

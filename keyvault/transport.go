@@ -82,10 +82,13 @@ func dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	tr := traceOf(ctx)
+	tr.resolve(host)
 	addrs, err := net.DefaultResolver.LookupHost(ctx, host)
 	if err != nil {
 		return nil, err
 	}
+	tr.resolve("")
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second, Control: setSocketOptions}
 	var first error
 	for _, a := range addrs[:min(len(addrs), 4)] {
@@ -145,7 +148,7 @@ func newTransporter(rt http.RoundTripper) *transporter {
 func (t *transporter) Do(req *http.Request) (*http.Response, error) {
 	tr := traceOf(req.Context())
 	tr.begin(req.URL.Hostname())
-	resp, err := t.client.Do(req)
+	resp, err := t.client.Do(req.WithContext(tr.watched(req.Context())))
 	if err != nil {
 		// The end of the call's own time is no cause: the exchange was pending.
 		if req.Context().Err() == nil {
