@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -78,20 +79,29 @@ func shortDir(t *testing.T) string {
 }
 
 // prepare makes a command line that serves in dir, whose vault cannot be
-// reached. Later arguments replace earlier ones.
+// reached. Later arguments replace earlier ones; a key's URL takes the place of
+// its name.
 func prepare(t *testing.T, dir string, env []string, args ...string) *process {
 	p := &process{dir: dir, socket: filepath.Join(dir, "k.sock"), stderr: &buffer{}, done: make(chan struct{})}
 	cfg := filepath.Join(dir, "azure.json")
 	if _, err := os.Stat(cfg); errors.Is(err, os.ErrNotExist) {
 		require.NoError(t, os.WriteFile(cfg, []byte(goodConfig), 0o600))
 	}
+	key := goodKey
+	if byURL(args) {
+		key = nil
+	}
 	p.cmd = exec.Command(os.Args[0], append(append([]string{
 		"--config-file-path=" + cfg, "--listen-addr=unix://" + p.socket, "--healthz-port=0", "--metrics-addr=0",
-	}, goodKey...), args...)...)
+	}, key...), args...)...)
 	p.cmd.Env = append(os.Environ(), "TEST_RUN_AS_PROGRAM=1", "HTTPS_PROXY="+nowhere, "HTTP_PROXY="+nowhere, "NO_PROXY=", "https_proxy=", "http_proxy=")
 	p.cmd.Env = append(p.cmd.Env, env...)
 	p.cmd.Stdout, p.cmd.Stderr = p.stderr, p.stderr
 	return p
+}
+
+func byURL(args []string) bool {
+	return slices.ContainsFunc(args, func(arg string) bool { return strings.HasPrefix(arg, "--key-url=") })
 }
 
 func (p *process) start(t *testing.T) *process {

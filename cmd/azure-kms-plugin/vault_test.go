@@ -3,14 +3,9 @@ package main
 import (
 	"context"
 	"encoding/base64"
-	"net"
-	"net/http/httptest"
-	"net/http/httputil"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -57,9 +52,11 @@ func startIn(t *testing.T, l *lab, dir string, env []string, args ...string) *la
 	require.NoError(t, err)
 	health, metrics := freePort(t), freePort(t)
 	l.health, l.metrics = "http://127.0.0.1:"+health, "http://127.0.0.1:"+metrics+"/metrics"
-	l.process = prepare(t, dir, append(l.srv.Env(), env...), append([]string{
-		"--key-version=" + l.version, "--healthz-port=" + health, "--metrics-addr=" + metrics,
-	}, args...)...).start(t).serving(t)
+	args = append([]string{"--healthz-port=" + health, "--metrics-addr=" + metrics}, args...)
+	if !byURL(args) {
+		args = append([]string{"--key-version=" + l.version}, args...)
+	}
+	l.process = prepare(t, dir, append(l.srv.Env(), env...), args...).start(t).serving(t)
 	return l
 }
 
@@ -355,36 +352,4 @@ func TestServe_EncryptRefused(t *testing.T) {
 	require.Eventually(t, func() bool { return encrypt() == nil }, patience, 100*time.Millisecond)
 	code, _ = get(t, l.health+"/readyz")
 	require.Equal(t, 200, code)
-}
-
-// Proxy mode: all requests go to the forwarding service, which is told what
-// they are for, and the key ID stays that of the vault (R06).
-func TestServe_ProxyMode(t *testing.T) {
-	srv, v, version := newVault(t, vault.Config{})
-	var vaults, logins atomic.Int32
-	relay := httptest.NewServer(&httputil.ReverseProxy{
-		Transport: srv.Transport(),
-		Rewrite: func(r *httputil.ProxyRequest) {
-			r.Out.URL.Scheme = "https"
-			switch r.In.Header.Get("x-azure-proxy-target") {
-			case "KeyVault":
-				vaults.Add(1)
-				host, path, _ := strings.Cut(strings.TrimPrefix(r.In.URL.Path, "/"), "/")
-				r.Out.URL.Host, r.Out.Host, r.Out.URL.Path = host, host, "/"+path
-			case "AzureActiveDirectory":
-				logins.Add(1)
-				r.Out.URL.Host, r.Out.Host = "login.microsoftonline.com", "login.microsoftonline.com"
-			}
-		},
-	})
-	t.Cleanup(relay.Close)
-	addr := relay.Listener.Addr().(*net.TCPAddr)
-	dir := shortDir(t)
-	_, err := srv.AzureJSON(dir)
-	require.NoError(t, err)
-	p := prepare(t, dir, []string{"HTTPS_PROXY=", "HTTP_PROXY="}, "--key-version="+version,
-		"--proxy-mode", "--proxy-address=127.0.0.1", "--proxy-port="+strconv.Itoa(addr.Port)).start(t).serving(t)
-	(&lab{process: p, srv: srv, vault: v, version: version}).roundTrip(t)
-	require.Positive(t, vaults.Load())
-	require.Positive(t, logins.Load())
 }
