@@ -25,7 +25,7 @@ type Replication struct {
 // zero Replication makes every version known, at once.
 func (v *Vault) SetReplication(r Replication) error {
 	if r.Lag < 0 || r.Alternate < 0 {
-		return errors.New("Lag and Alternate are not negative")
+		return errors.New("a lag and the time of alternation are not negative")
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
