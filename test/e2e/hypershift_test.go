@@ -9,10 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"azure-kms-plugin/test/stack"
 )
 
 // TestHyperShift runs the plugin with exactly HyperShift's arguments under a
@@ -93,39 +90,6 @@ func live(t *testing.T, timeout time.Duration, kills int) {
 	require.ErrorIs(t, err, os.ErrNotExist, "a plugin that stops takes its socket with it")
 }
 
-func etcdKey(o stack.Object) string {
-	if o.Kind == "ConfigMap" {
-		return "/registry/configmaps/default/" + o.Metadata.Name
-	}
-	return "/registry/secrets/default/" + o.Metadata.Name
-}
-
-func (c *cluster) createAll(secrets, configMaps int) []stack.Object {
-	c.t.Helper()
-	var objects []stack.Object
-	for i := range secrets {
-		objects = append(objects, secret(fmt.Sprintf("secret-%d", i)))
-	}
-	for i := range configMaps {
-		objects = append(objects, configMap(fmt.Sprintf("configmap-%d", i)))
-	}
-	began := time.Now()
-	for _, o := range objects {
-		require.NoError(c.t, c.api.Client.Create(c.t.Context(), o))
-	}
-	report.took(c.t.Name(), "secrets and configmaps created", len(objects), time.Since(began))
-	return objects
-}
-
-func (c *cluster) readAll(objects []stack.Object) {
-	c.t.Helper()
-	began := time.Now()
-	for _, o := range objects {
-		require.NoError(c.t, c.check(c.t.Context(), o))
-	}
-	report.took(c.t.Name(), "all read again after the restart", len(objects), time.Since(began))
-}
-
 // killPlugin kills the plugin while load runs, leaves it dead for a while, and
 // starts it over the socket file that the dead one left.
 func (c *cluster) killPlugin(load *load) {
@@ -154,24 +118,12 @@ func (c *cluster) stopPlugin(load *load) {
 	c.awaitKMS(load)
 }
 
-// awaitKMS waits until kube-apiserver has asked the new plugin for its Status
-// and is content.
+// awaitKMS waits until kube-apiserver is content with the new plugin, and for
+// some more load.
 func (c *cluster) awaitKMS(load *load) {
 	c.t.Helper()
 	began := time.Now()
-	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
-		require.NoError(t, c.api.Client.KMSReady(c.t.Context()))
-		n, err := c.plugin.Requests(c.t.Context(), "status")
-		require.NoError(t, err)
-		require.Positive(t, n, "kube-apiserver has not yet found the new plugin")
-	}, 90*time.Second, 250*time.Millisecond)
+	c.awaitPlugin(c.t)
 	report.took(c.t.Name(), "kube-apiserver content with the new plugin", 1, time.Since(began))
 	load.await(c.t, 70)
-}
-
-// await waits until n more requests have ended.
-func (l *load) await(t *testing.T, n int) {
-	t.Helper()
-	from := l.served()
-	require.Eventually(t, func() bool { return l.served() >= from+n }, time.Minute, 50*time.Millisecond)
 }

@@ -1,10 +1,8 @@
 package e2e_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/base64"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,8 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.uber.org/zap"
 
 	"azure-kms-plugin/test/stack"
 	"azure-kms-plugin/test/vault"
@@ -35,22 +31,21 @@ const (
 	keyName   = "k1"
 )
 
-// A lab is an emulated vault with one key, and a plugin that is pinned to its version.
+// A lab is an emulated vault with one key.
 type lab struct {
-	t       *testing.T
-	dir     string // short, since the socket is in it
-	vault   *vault.Server
-	version string
-	plugin  *stack.Plugin
-	socket  string
+	t         *testing.T
+	dir       string // short, since sockets are in it
+	vault     *vault.Server
+	version   string // of the key
+	azureJSON string
 }
 
-// newLab starts the emulator and describes the plugin; the test starts it.
+// newLab starts the emulator.
 func newLab(t *testing.T) *lab {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "e2e-")
 	require.NoError(t, err)
-	l := &lab{t: t, dir: dir, socket: filepath.Join(dir, "azurekmsactive.socket")}
+	l := &lab{t: t, dir: dir}
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the logs are in %s", dir)
@@ -63,60 +58,40 @@ func newLab(t *testing.T) *lab {
 	t.Cleanup(func() { l.vault.Close() })
 	l.version, err = l.vault.Vault(vaultName).CreateKey(keyName, vault.KeyOptions{Bits: 2048})
 	require.NoError(t, err)
-	azureJSON, err := l.vault.AzureJSON(dir)
+	l.azureJSON, err = l.vault.AzureJSON(dir)
 	require.NoError(t, err)
-	l.plugin, err = stack.NewPlugin(stack.PluginConfig{
-		Bin: programs.plugin, Dir: dir,
-		Vault: vaultName, Key: keyName, Version: l.version,
-		AzureJSON: azureJSON, Socket: l.socket, Env: l.vault.Env(),
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { l.plugin.Kill() })
 	return l
+}
+
+// newPlugin describes a plugin that has its log, its socket and its state in
+// dir; the test starts it. Without a version it is not pinned to one.
+func (l *lab) newPlugin(dir, version string, args ...string) *stack.Plugin {
+	l.t.Helper()
+	p, err := stack.NewPlugin(stack.PluginConfig{
+		Bin: programs.plugin, Dir: dir,
+		Vault: vaultName, Key: keyName, Version: version,
+		AzureJSON: l.azureJSON, Socket: filepath.Join(dir, "azurekmsactive.socket"), Env: l.vault.Env(), Args: args,
+	})
+	require.NoError(l.t, err)
+	l.t.Cleanup(func() { p.Kill() })
+	return p
 }
 
 func (l *lab) keyID() string { return stack.KeyID(vaultName, keyName, l.version) }
 
-// A cluster is a lab with a kube-apiserver and its etcd.
+// A cluster is a control plane of one node.
 type cluster struct {
-	*lab
-	provider string
-	etcd     *stack.Etcd
-	api      *stack.APIServer
-	kv       *clientv3.Client
+	*controlPlane
+	*node
 }
 
 // newCluster starts etcd and describes the rest; the test starts that.
 // timeout is that of the provider entry.
 func newCluster(t *testing.T, timeout time.Duration) *cluster {
 	t.Helper()
-	c := &cluster{lab: newLab(t)}
-
-	c.provider = stack.HyperShiftProviderName(vaultName, keyName, c.version)
-	config := c.encryptionConfig()
-	require.NoError(t, stack.WriteEncryptionConfig(config, stack.HyperShiftResources(),
-		stack.Provider{Name: c.provider, Endpoint: c.plugin.Endpoint, Timeout: timeout}))
-
-	var err error
-	c.etcd, err = stack.NewEtcd(stack.EtcdConfig{Bin: programs.kube.Etcd, Dir: c.dir})
-	require.NoError(t, err)
-	t.Cleanup(func() { c.etcd.Kill() })
-	require.NoError(t, c.etcd.Start(t.Context()))
-
-	c.api, err = stack.NewAPIServer(stack.APIServerConfig{
-		Bin: programs.kube.APIServer, Dir: filepath.Join(c.dir, "kube-apiserver"),
-		EtcdURL: c.etcd.URL, EncryptionConfig: config,
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { c.api.Kill() })
-
-	c.kv, err = clientv3.New(clientv3.Config{Endpoints: []string{c.etcd.URL}, DialTimeout: 10 * time.Second, Logger: zap.NewNop()})
-	require.NoError(t, err)
-	t.Cleanup(func() { c.kv.Close() })
-	return c
+	p := newControlPlane(t, planeConfig{nodes: 1, timeout: timeout})
+	return &cluster{controlPlane: p, node: p.nodes[0]}
 }
-
-func (c *cluster) encryptionConfig() string { return filepath.Join(c.dir, "encryption.yaml") }
 
 // useManifest has kube-apiserver read the configuration that the project ships,
 // with only the socket moved.
@@ -127,7 +102,7 @@ func (c *cluster) useManifest() {
 	require.NoError(c.t, err)
 	require.Equal(c.t, 1, strings.Count(string(text), endpoint))
 	moved := strings.Replace(string(text), endpoint, c.plugin.Endpoint, 1)
-	require.NoError(c.t, os.WriteFile(c.encryptionConfig(), []byte(moved), 0o600))
+	require.NoError(c.t, os.WriteFile(c.config, []byte(moved), 0o600))
 	c.provider = "azure"
 }
 
@@ -142,48 +117,22 @@ func configMap(name string) stack.Object {
 
 func plaintext(name string) string { return "plaintext-of-" + name }
 
-// check reads an object through the API and compares.
-func (c *cluster) check(ctx context.Context, want stack.Object) error {
-	got, err := c.api.Client.Get(ctx, want.Kind, want.Metadata.Name)
-	if err != nil {
-		return err
-	}
-	if fmt.Sprint(got.Data, got.Text) != fmt.Sprint(want.Data, want.Text) {
-		return fmt.Errorf("%s %s came back changed", want.Kind, want.Metadata.Name)
-	}
-	return nil
-}
-
 // inEtcd returns every secret and configmap as it lies in etcd, taken apart.
 // It fails the test unless each is encrypted, under this key and as the
 // plugin promises.
 func (c *cluster) inEtcd() map[string]stack.Stored {
 	c.t.Helper()
-	found := map[string]stack.Stored{}
-	for _, prefix := range []string{"/registry/secrets/", "/registry/configmaps/"} {
-		resp, err := c.kv.Get(c.t.Context(), prefix, clientv3.WithPrefix())
-		require.NoError(c.t, err)
-		for _, kv := range resp.Kvs {
-			key := string(kv.Key)
-			stored, err := stack.ParseStored(kv.Value)
-			require.NoError(c.t, err, key)
-			require.Equal(c.t, c.provider, stored.Provider, key)
-			require.Equal(c.t, c.keyID(), stored.KeyID, key)
-			require.EqualValues(c.t, 1, stored.SeedType, key)
-			require.Equal(c.t, map[string][]byte{
-				"version.azure.akv.io":     []byte("1"),
-				"algorithm.azure.akv.io":   []byte("RSA-OAEP-256"),
-				"key-version.azure.akv.io": []byte(c.version),
-			}, stored.Annotations, key)
-			block, err := base64.RawURLEncoding.Strict().DecodeString(string(stored.Seed))
-			require.NoError(c.t, err, "%s: the seed is not in the format of Azure/kubernetes-kms", key)
-			require.Len(c.t, block, 2048/8, key)
-
-			clear := plaintext(filepath.Base(key))
-			require.False(c.t, bytes.Contains(kv.Value, []byte(clear)), "%s holds its plaintext", key)
-			require.False(c.t, bytes.Contains(kv.Value, []byte(base64.StdEncoding.EncodeToString([]byte(clear)))), key)
-			found[key] = stored
-		}
+	found := c.stored()
+	for key, s := range found {
+		require.Equal(c.t, c.keyID(), s.KeyID, key)
+		require.Equal(c.t, map[string][]byte{
+			"version.azure.akv.io":     []byte("1"),
+			"algorithm.azure.akv.io":   []byte("RSA-OAEP-256"),
+			"key-version.azure.akv.io": []byte(c.version),
+		}, s.Annotations, key)
+		block, err := base64.RawURLEncoding.Strict().DecodeString(string(s.Seed))
+		require.NoError(c.t, err, "%s: the seed is not in the format of Azure/kubernetes-kms", key)
+		require.Len(c.t, block, 2048/8, key)
 	}
 	return found
 }

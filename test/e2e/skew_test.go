@@ -34,10 +34,11 @@ func TestVersionSkew(t *testing.T) {
 	}
 
 	l := newLab(t)
-	require.NoError(t, l.plugin.Start(t.Context()))
+	plugin := l.newPlugin(l.dir, l.version)
+	require.NoError(t, plugin.Start(t.Context()))
 	config := filepath.Join(l.dir, "encryption.yaml")
 	require.NoError(t, stack.WriteEncryptionConfig(config, []string{"secrets"},
-		stack.Provider{Name: "azure-skew", Endpoint: l.plugin.Endpoint, Timeout: 3 * time.Second}))
+		stack.Provider{Name: "azure-skew", Endpoint: plugin.Endpoint, Timeout: 3 * time.Second}))
 
 	run := func(v string, in []byte, args ...string) []byte {
 		t.Helper()

@@ -47,6 +47,7 @@ type PluginConfig struct {
 	Bin string
 	Dir string // for the log
 	// Vault, Key and Version name the key version that the plugin is pinned to.
+	// Without a version the plugin is told none.
 	Vault, Key, Version string
 	AzureJSON           string
 	// Socket is the path of the unix socket; at most 107 bytes.
@@ -93,18 +94,23 @@ func NewPlugin(cfg PluginConfig) (*Plugin, error) {
 // Args are the plugin's arguments: those that HyperShift gives its sidecar,
 // in its order, with this machine's paths and ports.
 func (p *Plugin) Args() []string {
-	return append([]string{
-		"--keyvault-name=" + p.cfg.Vault,
-		"--key-name=" + p.cfg.Key,
-		"--key-version=" + p.cfg.Version,
-		"--listen-addr=" + p.Endpoint,
+	args := []string{"--keyvault-name=" + p.cfg.Vault, "--key-name=" + p.cfg.Key}
+	if p.cfg.Version != "" {
+		args = append(args, "--key-version="+p.cfg.Version)
+	}
+	args = append(args,
+		"--listen-addr="+p.Endpoint,
 		fmt.Sprintf("--healthz-port=%d", p.healthzPort),
 		fmt.Sprintf("--metrics-addr=%d", p.metricsPort),
 		"--healthz-path=/healthz",
-		"--config-file-path=" + p.cfg.AzureJSON,
+		"--config-file-path="+p.cfg.AzureJSON,
 		"-v=1",
-	}, p.cfg.Args...)
+	)
+	return append(args, p.cfg.Args...)
 }
+
+// Socket is the path of the plugin's unix socket.
+func (p *Plugin) Socket() string { return p.cfg.Socket }
 
 // Launch starts the plugin and does not wait for it.
 func (p *Plugin) Launch() error {

@@ -33,6 +33,14 @@ func TestPlugin_ArgsAreThoseOfHyperShift(t *testing.T) {
 	}, got)
 }
 
+func TestPlugin_ArgsWithoutAVersion(t *testing.T) {
+	p, err := stack.NewPlugin(stack.PluginConfig{Vault: "kv", Key: "k", Args: []string{"--poll-interval=5s"}})
+	require.NoError(t, err)
+	require.Equal(t, []string{"--keyvault-name=kv", "--key-name=k"}, p.Args()[:2])
+	require.NotContains(t, strings.Join(p.Args(), " "), "--key-version")
+	require.Equal(t, "--poll-interval=5s", p.Args()[len(p.Args())-1])
+}
+
 func TestPluginBinary(t *testing.T) {
 	t.Setenv(stack.PluginVar, "")
 	root := t.TempDir()
