@@ -96,8 +96,33 @@ func (n *node) check(ctx context.Context, want stack.Object) error {
 	if err != nil {
 		return err
 	}
+	return same(got, want)
+}
+
+func same(got, want stack.Object) error {
 	if fmt.Sprint(got.Data, got.Text) != fmt.Sprint(want.Data, want.Text) {
 		return fmt.Errorf("%s %s came back changed", want.Kind, want.Metadata.Name)
+	}
+	return nil
+}
+
+// list compares all of the objects with what the node lists. After a restart,
+// it has decrypted all that it lists since.
+func (n *node) list(ctx context.Context, want []stack.Object) error {
+	got := map[string]stack.Object{}
+	for _, kind := range []string{"Secret", "ConfigMap"} {
+		items, err := n.api.Client.List(ctx, kind)
+		if err != nil {
+			return err
+		}
+		for _, o := range items {
+			got[etcdKey(o)] = o
+		}
+	}
+	for _, o := range want {
+		if err := same(got[etcdKey(o)], o); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -32,7 +32,17 @@ func (t turn) String() string {
 	if t.err == nil {
 		return fmt.Sprintf("%s ready again after %v", t.node, round(t.after))
 	}
-	return fmt.Sprintf("%s not ready after %v: %v", t.node, round(t.after), t.err)
+	return fmt.Sprintf("%s not ready after %v: %s", t.node, round(t.after), t.why())
+}
+
+// why is the line of the check that failed, if there is one.
+func (t turn) why() string {
+	for line := range strings.Lines(t.err.Error()) {
+		if failed, ok := strings.CutPrefix(line, "[-]"); ok {
+			return strings.TrimSpace(failed)
+		}
+	}
+	return t.err.Error()
 }
 
 // startWatch takes every node for ready at first.

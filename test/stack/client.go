@@ -73,6 +73,23 @@ func (c *Client) Get(ctx context.Context, kind, name string) (Object, error) {
 	return o, err
 }
 
+// List reads all objects of one kind in the default namespace, from
+// kube-apiserver's watch cache if it is complete.
+func (c *Client) List(ctx context.Context, kind string) ([]Object, error) {
+	var list struct{ Items []object }
+	if err := c.do(ctx, http.MethodGet, path(kind, "default", ""), nil, &list); err != nil {
+		return nil, err
+	}
+	objects := make([]Object, len(list.Items))
+	for i, w := range list.Items {
+		w.Kind = kind // which the items of a list do not repeat
+		if err := objects[i].set(w); err != nil {
+			return nil, fmt.Errorf("listing %ss: reading the answer: %w", kind, err)
+		}
+	}
+	return objects, nil
+}
+
 // Ready reports why kube-apiserver is not ready, nil when it is.
 func (c *Client) Ready(ctx context.Context) error { return c.page(ctx, "/readyz") }
 
@@ -170,6 +187,10 @@ func (o *Object) UnmarshalJSON(text []byte) error {
 	if err := json.Unmarshal(text, &w); err != nil {
 		return err
 	}
+	return o.set(w)
+}
+
+func (o *Object) set(w object) error {
 	*o = Object{APIVersion: w.APIVersion, Kind: w.Kind, Metadata: w.Metadata}
 	if len(w.Data) == 0 {
 		return nil
