@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -32,7 +33,7 @@ const maxMemory = 64 << 10
 // every fault of it is logged once and otherwise ignored.
 type Memory struct {
 	path string
-	key  keyvault.Ref
+	key  keyvault.Ref // without version
 	log  *zap.Logger
 
 	mu      sync.Mutex
@@ -43,7 +44,10 @@ type Memory struct {
 
 // record is the file's content.
 type record struct {
-	Format      int            `json:"format"`
+	Format int `json:"format"`
+	// Versions are those under which an Encrypt was answered, the last one last.
+	Versions []savedVersion `json:"versions,omitempty"`
+	// Key is the version that the rest is about.
 	Key         string         `json:"key"`
 	Canary      *canary        `json:"canary,omitempty"`
 	LastSuccess time.Time      `json:"lastSuccess,omitzero"`
@@ -65,6 +69,11 @@ func newCanary(plaintext, ciphertext []byte) *canary {
 func (c *canary) matches(plaintext []byte) bool {
 	sum := sha256.Sum256(plaintext)
 	return c.SHA256 == hex.EncodeToString(sum[:])
+}
+
+type savedVersion struct {
+	Version string    `json:"version"`
+	Created time.Time `json:"created,omitzero"`
 }
 
 type savedFailure struct {
@@ -91,22 +100,29 @@ func MemoryPath(dir, address string, key keyvault.Ref) string {
 }
 
 // OpenMemory reads the state file at path. A file that is missing, cannot be
-// read or belongs to another version of the key makes an empty memory.
+// read or belongs to another key makes an empty memory.
 func OpenMemory(path string, key keyvault.Ref, log *zap.Logger) *Memory {
 	if log == nil {
 		log = zap.NewNop()
 	}
-	m := &Memory{path: path, key: key, log: log}
+	m := &Memory{path: path, key: key.WithVersion(""), log: log}
 	rec, err := readRecord(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 	case err != nil:
 		log.Warn("state file ignored: starting without memory", zap.String("path", path), zap.Error(err))
-	case rec.Key == key.URL():
+	case m.isOurs(rec):
 		m.rec = rec
+		m.rec.Versions = slices.DeleteFunc(rec.Versions, func(v savedVersion) bool { return !keyvault.IsVersion(v.Version) })
 	}
-	m.rec.Format, m.rec.Key = memoryFormat, key.URL()
+	m.rec.Format = memoryFormat
 	return m
+}
+
+// isOurs reports whether a record is of this key, in any version.
+func (m *Memory) isOurs(rec record) bool {
+	ref, err := keyvault.ParseURL(rec.Key)
+	return err == nil && ref.SameKey(m.key)
 }
 
 func readRecord(path string) (rec record, err error) {
@@ -137,15 +153,19 @@ func readRecord(path string) (rec record, err error) {
 	return rec, nil
 }
 
-// evidence is the state that the memory vouches for at a moment. A success
+// evidence is the state that the memory vouches for at a moment: nothing for
+// another version than the one that it is about. A success
 // that is older than the outage grace, or lies in the future, proves nothing
 // any more; without it, nothing is known.
 //
 // Every time is put on this process's monotonic clock, and none later than now:
 // new evidence must count at once, wherever the wall clock is set to.
-func (m *Memory) evidence(now time.Time, g Graces) (s state) {
+func (m *Memory) evidence(key keyvault.Ref, now time.Time, g Graces) (s state) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.rec.Key != key.URL() {
+		return s
+	}
 	age := now.Sub(m.rec.LastSuccess)
 	if !m.rec.LastSuccess.IsZero() && age >= -time.Minute && age < g.of(classFault) {
 		s.success = onClock(m.rec.LastSuccess, now)
@@ -155,8 +175,8 @@ func (m *Memory) evidence(now time.Time, g Graces) (s state) {
 			continue // it would stand for an answer of the vault, and is too old for that
 		}
 		f.First = onClock(f.First, now)
-		o := keyvault.Outcome{Op: keyvault.OpDecrypt, Key: m.key, Time: f.First, Err: &keyvault.Error{
-			Op: keyvault.OpDecrypt, Key: m.key, Reason: f.Reason,
+		o := keyvault.Outcome{Op: keyvault.OpDecrypt, Key: key, Time: f.First, Err: &keyvault.Error{
+			Op: keyvault.OpDecrypt, Key: key, Reason: f.Reason,
 			Text: "first seen at " + f.First.UTC().Format(time.RFC3339) + ", before this process started",
 		}}
 		if f.Encrypt {
@@ -187,20 +207,20 @@ func onWall(t, now time.Time) time.Time {
 }
 
 // canary returns the canary of an earlier process, or nil.
-func (m *Memory) canary() *canary {
+func (m *Memory) canary(key keyvault.Ref) *canary {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if c := m.rec.Canary; c != nil && len(c.Ciphertext) > 0 && len(c.SHA256) == 2*sha256.Size {
+	if c := m.rec.Canary; m.rec.Key == key.URL() && c != nil && len(c.Ciphertext) > 0 && len(c.SHA256) == 2*sha256.Size {
 		return c
 	}
 	return nil
 }
 
-// save keeps a canary and the evidence, and writes the file if that changes it.
-func (m *Memory) save(c *canary, s state) {
+// save keeps the canary of a version and the evidence about it.
+func (m *Memory) save(key keyvault.Ref, c *canary, s state) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.rec.Canary = c
+	m.rec.Key, m.rec.Canary = key.URL(), c
 	now := time.Now()
 	m.rec.LastSuccess = onWall(s.success, now)
 	m.rec.Failures = m.rec.Failures[:0]
@@ -211,6 +231,11 @@ func (m *Memory) save(c *canary, s state) {
 			})
 		}
 	}
+	m.write()
+}
+
+// write writes the file if it would change. The caller holds mu.
+func (m *Memory) write() {
 	data, err := json.Marshal(m.rec)
 	if err == nil {
 		data = append(data, '\n')

@@ -18,7 +18,6 @@ const (
 	probePeriod   = 30 * time.Second
 	probeRetry    = 5 * time.Second  // after the first failure; then probePeriod
 	refusedPeriod = 27 * time.Second // while encrypt is refused: a try comes every other time, so within a minute
-	metadataRetry = time.Hour        // after a GET was denied
 )
 
 // Vault is what a Prober asks. Its errors are [*keyvault.Error].
@@ -31,8 +30,7 @@ type Vault interface {
 // ProberConfig configures a Prober. All fields but Memory and Logger are required.
 type ProberConfig struct {
 	Vault   Vault
-	Key     keyvault.Ref // the version that writes
-	Tracker *Tracker
+	Tracker *Tracker    // says which version writes
 	Memory  *Memory     // where the canary is kept; nil for nowhere
 	Logger  *zap.Logger // nil for none
 }
@@ -41,15 +39,17 @@ type ProberConfig struct {
 // canary in turn, every 30 seconds, so that each comes once a minute. While the
 // vault refuses to encrypt, an encrypt takes the place of the GET.
 type Prober struct {
-	cfg    ProberConfig
-	canary *canary // owned by Run
+	cfg   ProberConfig
+	sight sight
 
-	born         time.Time
-	beat         atomic.Int64 // when Run last began a round or a wait, in nanoseconds since born
-	probed       [2]atomic.Int64
-	deniedGET    atomic.Bool
-	metadataNext time.Time // when a denied GET is tried again; owned by Run
-	leftAlone    time.Time // until when the vault has asked Run to be left alone; owned by Run
+	// Owned by Run.
+	key       keyvault.Ref // the version that writes
+	canary    *canary      // of that version
+	leftAlone time.Time    // until when the vault has asked to be left alone
+
+	born   time.Time
+	beat   atomic.Int64 // when Run last began a round or a wait, in nanoseconds since born
+	probed [2]atomic.Int64
 }
 
 // NewProber returns a prober that does nothing until Run.
@@ -57,43 +57,75 @@ func NewProber(cfg ProberConfig) *Prober {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
-	return &Prober{cfg: cfg, born: time.Now()}
+	return &Prober{cfg: cfg, sight: sight{log: cfg.Logger}, born: time.Now()}
 }
 
-// Run probes at once and then until ctx ends. It returns nil.
+// Run probes at once, whenever another version begins to write, and now and then,
+// until ctx ends. It returns nil.
 func (p *Prober) Run(ctx context.Context) error {
-	if p.cfg.Memory != nil {
-		p.canary = p.cfg.Memory.canary()
-	}
 	last, failures := turnDecrypt, 0
 	var err *keyvault.Error
-	for first := true; ; first = false {
+	for first := true; ; {
 		p.tick()
-		last = p.next(first || err != nil, last)
-		err = p.probe(ctx, last)
-		if last == turnDecrypt && err == nil && failures > 0 && p.cfg.Tracker.writeRefused() {
-			// What was mended is likely to have been refused together.
-			last = turnEncrypt
+		key, changed := p.cfg.Tracker.Key()
+		if !key.SameVersion(p.key) {
+			p.turnTo(key)
+			first, failures, err = true, 0, nil
+		}
+		pause := probePeriod
+		if key.Version != "" { // else there is nothing to probe yet
+			last = p.next(first || err != nil, last)
 			err = p.probe(ctx, last)
-		}
-		if ctx.Err() != nil {
+			if last == turnDecrypt && err == nil && failures > 0 && p.cfg.Tracker.writeRefused() {
+				// What was mended is likely to have been refused together.
+				last = turnEncrypt
+				err = p.probe(ctx, last)
+			}
 			p.save()
-			return nil
-		}
-		p.save()
-		if err != nil {
-			failures++
-		} else {
-			failures = 0
+			if ctx.Err() != nil {
+				return nil
+			}
+			if err != nil {
+				failures++
+			} else {
+				failures = 0
+			}
+			first, pause = false, p.pause(failures, err)
 		}
 		p.tick()
-		timer := time.NewTimer(p.pause(failures, err))
+		timer := time.NewTimer(pause)
 		select {
 		case <-timer.C:
+		case <-changed:
+			timer.Stop()
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
 		}
+	}
+}
+
+// turnTo begins with another version.
+func (p *Prober) turnTo(key keyvault.Ref) {
+	p.key, p.canary = key, nil
+	p.sight.of(key)
+	if p.cfg.Memory != nil {
+		p.canary = p.cfg.Memory.canary(key)
+	}
+}
+
+// Polled takes in a look at the newest version that somebody else has had.
+func (p *Prober) Polled(a keyvault.Attributes, err *keyvault.Error) {
+	now := time.Now()
+	if err != nil {
+		// While no version is known, this is the evidence.
+		p.cfg.Tracker.Observe(keyvault.Outcome{Op: keyvault.OpGet, Key: err.Key.WithVersion(""), Err: err, Time: now})
+		return
+	}
+	p.sight.see(now, a, true)
+	if key, _ := p.cfg.Tracker.Key(); a.Key.SameVersion(key) {
+		p.stamp(0)
+		p.examine(a)
 	}
 }
 
@@ -116,7 +148,7 @@ func (p *Prober) next(failing bool, last turn) turn {
 		return turnDecrypt
 	case refused:
 		return turnEncrypt
-	case p.metadataDue():
+	case p.sight.allowed() || p.sight.due(time.Now()):
 		return turnGet
 	}
 	return turnDecrypt
@@ -152,6 +184,9 @@ func (p *Prober) probe(ctx context.Context, t turn) *keyvault.Error {
 	ctx = keyvault.Background(ctx)
 	switch t {
 	case turnGet:
+		if !p.sight.due(time.Now()) {
+			return nil // a look at the newest version has told the same
+		}
 		defer p.stamp(0)
 		return p.look(ctx)
 	case turnEncrypt:
@@ -172,51 +207,36 @@ func (p *Prober) stamp(i int) { p.probed[i].Store(time.Now().Unix()) }
 
 // look gets the key's attributes.
 func (p *Prober) look(ctx context.Context) *keyvault.Error {
-	attrs, err := p.cfg.Vault.Get(ctx, p.cfg.Key)
+	attrs, err := p.cfg.Vault.Get(ctx, p.key)
 	if e := p.report(ctx, keyvault.OpGet, err); e != nil {
 		if !denied(e) {
 			return e
 		}
-		if !p.deniedGET.Swap(true) {
-			p.cfg.Logger.Warn("the identity may not get the key's attributes: that is optional, running without them", zap.String("reason", string(e.Reason)))
-		}
-		p.metadataNext = time.Now().Add(metadataRetry)
+		p.sight.deny(time.Now(), e.Reason)
 		return nil
 	}
-	if p.deniedGET.Swap(false) {
-		p.cfg.Logger.Info("the identity may get the key's attributes again")
+	if err != nil {
+		return nil // stopping
 	}
-	reason, text := judge(attrs)
+	attrs.Key = p.key
+	p.sight.see(time.Now(), attrs, false)
+	return p.examine(attrs)
+}
+
+// examine says what the attributes of the version that writes mean for it. What
+// asking again soon would not mend is told, and not returned.
+func (p *Prober) examine(a keyvault.Attributes) *keyvault.Error {
+	reason, text := a.Barred(clockOf(a, time.Now()))
 	if reason == keyvault.Success {
-		p.cfg.Tracker.writable()
+		p.cfg.Tracker.writable(a.Key)
 		return nil
 	}
-	e := p.report(ctx, keyvault.OpGet, &keyvault.Error{Op: keyvault.OpGet, Key: p.cfg.Key, Reason: reason, Text: text})
+	e := &keyvault.Error{Op: keyvault.OpGet, Key: a.Key, Reason: reason, Text: text}
+	p.cfg.Tracker.Observe(keyvault.Outcome{Op: keyvault.OpGet, Key: a.Key, Err: e, Time: time.Now()})
 	if reason.Kind() == keyvault.KindWriteOnly {
-		return nil // told, and nothing that asking again soon would mend
+		return nil
 	}
 	return e
-}
-
-// judge says what attributes mean, by the vault's clock if it told it.
-func judge(a keyvault.Attributes) (keyvault.Reason, string) {
-	now := a.Date
-	if now.IsZero() {
-		now = time.Now()
-	}
-	switch {
-	case !a.Enabled:
-		return keyvault.KeyDisabled, "the key version is disabled: enable it"
-	case !a.Expires.IsZero() && !now.Before(a.Expires):
-		return keyvault.KeyExpired, "the key version expired at " + a.Expires.UTC().Format(time.RFC3339) + ": extend its validity"
-	case now.Before(a.NotBefore):
-		return keyvault.KeyNotYetValid, "the key version is valid only from " + a.NotBefore.UTC().Format(time.RFC3339) + " on"
-	}
-	return keyvault.Success, ""
-}
-
-func (p *Prober) metadataDue() bool {
-	return !p.deniedGET.Load() || !time.Now().Before(p.metadataNext)
 }
 
 // roundTrip decrypts the canary, after making one if there is none.
@@ -227,9 +247,9 @@ func (p *Prober) roundTrip(ctx context.Context) *keyvault.Error {
 			return err
 		}
 	}
-	plaintext, err := p.cfg.Vault.Decrypt(ctx, p.cfg.Key, p.canary.Ciphertext)
+	plaintext, err := p.cfg.Vault.Decrypt(ctx, p.key, p.canary.Ciphertext)
 	if err == nil && p.canary.matches(plaintext) {
-		p.cfg.Tracker.canary(time.Now(), nil)
+		p.cfg.Tracker.canary(p.key, time.Now(), nil)
 		return nil
 	}
 	if err != nil {
@@ -246,17 +266,17 @@ func (p *Prober) roundTrip(ctx context.Context) *keyvault.Error {
 		return p.roundTrip(ctx)
 	}
 	e := &keyvault.Error{
-		Op: keyvault.OpDecrypt, Key: p.cfg.Key, Reason: keyvault.Unknown,
+		Op: keyvault.OpDecrypt, Key: p.key, Reason: keyvault.Unknown,
 		Text: "what the vault has just encrypted does not decrypt to the same bytes",
 	}
-	p.cfg.Tracker.canary(time.Now(), e)
+	p.cfg.Tracker.canary(p.key, time.Now(), e)
 	return e
 }
 
 func (p *Prober) encrypt(ctx context.Context) *keyvault.Error {
 	plaintext := make([]byte, 32)
 	rand.Read(plaintext)
-	ciphertext, err := p.cfg.Vault.Encrypt(ctx, p.cfg.Key, plaintext)
+	ciphertext, err := p.cfg.Vault.Encrypt(ctx, p.key, plaintext)
 	if e := p.report(ctx, keyvault.OpEncrypt, err); e != nil {
 		return e
 	}
@@ -276,15 +296,17 @@ func (p *Prober) report(ctx context.Context, op keyvault.Op, err error) *keyvaul
 	}
 	var e *keyvault.Error
 	if err != nil && !errors.As(err, &e) {
-		e = &keyvault.Error{Op: op, Key: p.cfg.Key, Reason: keyvault.Unknown, Text: "unexpected failure of the client", Err: err}
+		e = &keyvault.Error{Op: op, Key: p.key, Reason: keyvault.Unknown, Text: "unexpected failure of the client", Err: err}
 	}
-	p.cfg.Tracker.Observe(keyvault.Outcome{Op: op, Key: p.cfg.Key, Err: e, Time: time.Now()})
+	p.cfg.Tracker.Observe(keyvault.Outcome{Op: op, Key: p.key, Err: e, Time: time.Now()})
 	return e
 }
 
 func (p *Prober) save() {
 	if p.cfg.Memory != nil {
-		p.cfg.Memory.save(p.canary, p.cfg.Tracker.snapshot())
+		if key, state := p.cfg.Tracker.snapshot(); key.SameVersion(p.key) {
+			p.cfg.Memory.save(key, p.canary, state)
+		}
 	}
 }
 
@@ -299,7 +321,10 @@ func (p *Prober) Late() error {
 
 // MetadataAccess reports whether the identity may get the key's attributes, as
 // far as is known.
-func (p *Prober) MetadataAccess() bool { return !p.deniedGET.Load() }
+func (p *Prober) MetadataAccess() bool { return p.sight.allowed() }
+
+// Expires is when the version that writes expires; zero for never or unknown.
+func (p *Prober) Expires() time.Time { return p.sight.expiry() }
 
 // LastGet and LastDecrypt are when the last probes ended; zero for never.
 func (p *Prober) LastGet() time.Time     { return p.at(0) }

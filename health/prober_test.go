@@ -131,7 +131,7 @@ func start(t *testing.T, v *fakeVault, graces health.Graces, memory string) *rig
 		m = health.OpenMemory(memory, key, log)
 	}
 	tr := health.NewTracker(health.Config{Key: key, Graces: graces, Memory: m, Logger: log})
-	p := health.NewProber(health.ProberConfig{Vault: v, Key: key, Tracker: tr, Memory: m, Logger: log})
+	p := health.NewProber(health.ProberConfig{Vault: v, Tracker: tr, Memory: m, Logger: log})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() {
@@ -222,7 +222,7 @@ func TestProber_RecoversFromRetryAfter(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					v := &throttler{}
 					tr := health.NewTracker(health.Config{Key: key})
-					p := health.NewProber(health.ProberConfig{Vault: v, Key: key, Tracker: tr})
+					p := health.NewProber(health.ProberConfig{Vault: v, Tracker: tr})
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
 					go func() { _ = p.Run(ctx) }()
@@ -353,7 +353,7 @@ func TestProber_Memory(t *testing.T) {
 		run := func(v *fakeVault) *health.Tracker {
 			m := health.OpenMemory(path, key, nil)
 			tr := health.NewTracker(health.Config{Key: key, Memory: m})
-			p := health.NewProber(health.ProberConfig{Vault: v, Key: key, Tracker: tr, Memory: m})
+			p := health.NewProber(health.ProberConfig{Vault: v, Tracker: tr, Memory: m})
 			go func() { _ = p.Run(ctx) }()
 			return tr
 		}
@@ -446,7 +446,7 @@ func TestProber_StopSaysNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &fakeVault{took: time.Minute}
 		tr := health.NewTracker(health.Config{Key: key})
-		p := health.NewProber(health.ProberConfig{Vault: v, Key: key, Tracker: tr})
+		p := health.NewProber(health.ProberConfig{Vault: v, Tracker: tr})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- p.Run(ctx) }()
@@ -464,7 +464,7 @@ func TestProber_StopSaysNothing(t *testing.T) {
 func TestProber_ForeignError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := health.NewTracker(health.Config{Key: key})
-		p := health.NewProber(health.ProberConfig{Vault: &brokenVault{}, Key: key, Tracker: tr})
+		p := health.NewProber(health.ProberConfig{Vault: &brokenVault{}, Tracker: tr})
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { _ = p.Run(ctx) }()
 		synctest.Wait()

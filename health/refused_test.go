@@ -82,7 +82,7 @@ func TestProber_StopKeepsCanary(t *testing.T) {
 		v := &fakeVault{}
 		m := health.OpenMemory(path, key, nil)
 		tr := health.NewTracker(health.Config{Key: key, Memory: m})
-		p := health.NewProber(health.ProberConfig{Vault: v, Key: key, Tracker: tr, Memory: m})
+		p := health.NewProber(health.ProberConfig{Vault: v, Tracker: tr, Memory: m})
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
 		go func() { done <- p.Run(ctx) }()

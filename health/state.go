@@ -113,6 +113,22 @@ func (s *state) observe(o keyvault.Outcome) bool {
 	return true
 }
 
+// unknown adds why the version that writes could not be found out. Without it
+// there is no key, whatever the identity may do with one.
+func (s *state) unknown(o keyvault.Outcome) bool {
+	switch o.Err.Reason.Kind() {
+	case keyvault.KindKeyState:
+		s.fail(classKeyState, o)
+	case keyvault.KindRefusal:
+		s.fail(classRefusal, o)
+	case keyvault.KindFault:
+		s.fail(classFault, o)
+	default:
+		return false
+	}
+	return true
+}
+
 // denied reports whether err says that the identity or the key does not allow
 // the operation, as opposed to letting nobody in.
 func denied(err *keyvault.Error) bool {

@@ -12,7 +12,8 @@ import (
 
 // Config configures a Tracker. Key is required.
 type Config struct {
-	// Key is the version that writes.
+	// Key is the version that writes, or has none as long as none is known: see
+	// Follow.
 	Key keyvault.Ref
 	// Graces are how long failures are borne.
 	Graces Graces
@@ -27,14 +28,16 @@ type Config struct {
 
 // A Tracker holds the evidence about the write version and judges it.
 type Tracker struct {
-	key    keyvault.Ref
 	graces Graces
 	wait   time.Duration
 	log    *zap.Logger
 
-	told chan struct{} // closed with the first evidence of this process
+	memory *Memory
+	told   chan struct{} // closed with the first evidence of this process
 
 	mu        sync.Mutex
+	key       keyvault.Ref
+	changed   chan struct{} // closed and replaced when key changes
 	state     state
 	isTold    bool
 	waitUntil time.Time // when waiting for the first evidence ends; zero before the first call
@@ -46,12 +49,14 @@ type Tracker struct {
 // NewTracker returns a tracker that begins with what cfg.Memory holds.
 func NewTracker(cfg Config) *Tracker {
 	t := &Tracker{
-		key:    cfg.Key,
-		graces: cfg.Graces,
-		wait:   cfg.FirstWait,
-		log:    cfg.Logger,
-		told:   make(chan struct{}),
-		phase:  Starting,
+		key:     cfg.Key,
+		graces:  cfg.Graces,
+		wait:    cfg.FirstWait,
+		log:     cfg.Logger,
+		memory:  cfg.Memory,
+		told:    make(chan struct{}),
+		changed: make(chan struct{}),
+		phase:   Starting,
 	}
 	if t.wait == 0 {
 		t.wait = 2500 * time.Millisecond
@@ -59,29 +64,62 @@ func NewTracker(cfg Config) *Tracker {
 	if t.log == nil {
 		t.log = zap.NewNop()
 	}
-	if cfg.Memory != nil {
-		t.state = cfg.Memory.evidence(time.Now(), t.graces)
-	}
+	t.state = t.remembered(cfg.Key)
 	return t
+}
+
+// remembered is what the process before this one knew of a version.
+func (t *Tracker) remembered(key keyvault.Ref) state {
+	if t.memory == nil {
+		return state{}
+	}
+	return t.memory.evidence(key, time.Now(), t.graces)
 }
 
 // Observe adds the outcome of an operation. Outcomes under other versions are
 // ignored: the state of an old version alone never fails Status.
 func (t *Tracker) Observe(o keyvault.Outcome) {
-	if !o.Key.SameVersion(t.key) {
-		return
-	}
-	t.update(func(s *state) bool { return s.observe(o) })
+	t.update(o.Key, func(s *state) bool {
+		if o.Key.Version == "" && o.Err != nil {
+			return s.unknown(o)
+		}
+		return s.observe(o)
+	})
 }
 
-func (t *Tracker) canary(at time.Time, err *keyvault.Error) {
-	t.update(func(s *state) bool { s.canary(at, err); return true })
+// Follow makes another version the one that writes. What was known of the one
+// before says nothing about it; proven is when a decrypt under it has succeeded,
+// zero for never.
+func (t *Tracker) Follow(key keyvault.Ref, proven time.Time) {
+	remembered := t.remembered(key)
+	t.mu.Lock()
+	same := key.SameVersion(t.key)
+	if !same {
+		t.key, t.state = key, remembered
+		close(t.changed)
+		t.changed = make(chan struct{})
+	}
+	t.mu.Unlock()
+	if !same && !proven.IsZero() {
+		t.update(key, func(s *state) bool { s.decrypted(proven); return true })
+	}
+}
+
+// Key is the version that writes; changed is closed when it is another one.
+func (t *Tracker) Key() (key keyvault.Ref, changed <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.key, t.changed
+}
+
+func (t *Tracker) canary(key keyvault.Ref, at time.Time, err *keyvault.Error) {
+	t.update(key, func(s *state) bool { s.canary(at, err); return true })
 }
 
 // writable says that the key's attributes allow it to encrypt. They do not know
 // whether we may.
-func (t *Tracker) writable() {
-	t.update(func(s *state) bool {
+func (t *Tracker) writable(key keyvault.Ref) {
+	t.update(key, func(s *state) bool {
 		if !s.writeRefused() {
 			s.write = failure{}
 		}
@@ -95,11 +133,13 @@ func (t *Tracker) writeRefused() bool {
 	return t.state.writeRefused()
 }
 
-func (t *Tracker) update(change func(*state) bool) {
+// update changes the state if it is that of key. change reports whether it was
+// told anything about whether the key can be used.
+func (t *Tracker) update(key keyvault.Ref, change func(*state) bool) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	counts := change(&t.state)
+	counts := key.SameVersion(t.key) && change(&t.state)
 	phase, f := t.state.judge(now, t.graces)
 	if counts && !t.isTold {
 		t.isTold = true
@@ -181,7 +221,7 @@ func (t *Tracker) ready(now time.Time) (err error, known bool) {
 	return nil, true
 }
 
-// silence is the error for a key of which nothing is known yet.
+// silence is the error for a key of which nothing is known yet. The caller holds mu.
 func (t *Tracker) silence() *keyvault.Error {
 	return &keyvault.Error{
 		Op:     keyvault.OpDecrypt,
@@ -213,6 +253,8 @@ func (t *Tracker) Usable(ctx context.Context) error {
 	case v.Err != nil:
 		return v.Err
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	return t.silence()
 }
 
@@ -238,9 +280,9 @@ func (t *Tracker) View() View {
 	return v
 }
 
-// snapshot returns a copy of the evidence, to be kept.
-func (t *Tracker) snapshot() state {
+// snapshot returns a copy of the evidence and the version it is about, to be kept.
+func (t *Tracker) snapshot() (keyvault.Ref, state) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.state
+	return t.key, t.state
 }

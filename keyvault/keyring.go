@@ -3,88 +3,119 @@ package keyvault
 import (
 	"context"
 	"crypto/sha256"
-	"errors"
-	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// A Vault does the operations that a keyring needs; *Client is one. Its errors
-// must be *Error.
-type Vault interface {
-	Encrypt(ctx context.Context, ref Ref, plaintext []byte) ([]byte, error)
-	Decrypt(ctx context.Context, ref Ref, block []byte) ([]byte, error)
-	Versions(ctx context.Context, ref Ref) ([]Attributes, error)
-}
-
-// A KeyringConfig names the keys of a keyring.
-type KeyringConfig struct {
-	// Vault is required.
-	Vault Vault
-	// Write is the version that encrypts.
-	Write Ref
-	// Others are further keys or versions that may decrypt.
-	Others []Ref
-	// Warn is told, at most once a minute, what keeps the keyring from finding
-	// a version. nil drops it. It must not block.
-	Warn func(text string)
-	// Now is the clock; nil is time.Now.
-	Now func() time.Time
-}
-
 // A Keyring maps KMS key IDs to key versions: one that writes, those that may
-// be read. This one is pinned: the version that writes never changes.
+// be read. A pinned one writes with the same version for ever; a following one
+// with the newest that is ready, as its Run finds out.
 type Keyring struct {
 	vault   Vault
-	write   Ref
-	keyID   string
 	lookup  *lookup
 	flights flights
+	memory  VersionMemory // nil for none
+	guide   guide
+	pulse   pulse
+
+	current  atomic.Pointer[writer] // nil until a version is known
+	impaired atomic.Bool            // the last that was heard of it is a fault
+
+	mu      sync.Mutex
+	writers map[string]*writer // what has been current, by key ID; guarded by mu
 }
 
-// NewPinned makes a keyring that writes with one version. It makes no call.
-func NewPinned(cfg KeyringConfig) (*Keyring, error) {
-	var errs []error
-	if cfg.Vault == nil {
-		errs = append(errs, errors.New("a vault is required"))
-	}
-	if err := cfg.Write.Validate(); err != nil {
-		errs = append(errs, err)
-	} else if cfg.Write.Version == "" {
-		errs = append(errs, fmt.Errorf("%s has no version, and a pinned keyring needs one", cfg.Write))
-	}
-	for _, r := range cfg.Others {
-		if err := r.Validate(); err != nil {
-			errs = append(errs, err)
-		}
-	}
-	if err := errors.Join(errs...); err != nil {
-		return nil, err
-	}
-	return &Keyring{vault: cfg.Vault, write: cfg.Write, keyID: cfg.Write.KeyID(), lookup: newLookup(cfg)}, nil
+// A writer is a version that encrypts, or did earlier in this process.
+type writer struct {
+	ref     Ref
+	id      string
+	created time.Time
+	kept    sync.Once // in the memory
 }
 
-// KeyID is the ID under which Encrypt writes.
-func (k *Keyring) KeyID() string { return k.keyID }
+func newKeyring(cfg KeyringConfig) *Keyring {
+	return &Keyring{
+		vault: cfg.Vault, memory: cfg.Memory, lookup: newLookup(cfg),
+		writers: map[string]*writer{}, pulse: pulse{born: time.Now()},
+	}
+}
 
-// WriteKey is the version that KeyID stands for.
-func (k *Keyring) WriteKey() Ref { return k.write }
+// write makes a version the one that writes.
+func (k *Keyring) write(ref Ref, created time.Time) {
+	w := &writer{ref: ref, id: ref.KeyID(), created: created}
+	k.lookup.known.add(ref)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.writers[w.id] = w
+	k.impaired.Store(false)
+	k.current.Store(w)
+}
+
+// KeyID is the ID to encrypt under; empty while no version is known. held is the
+// ID under which the caller has a seed, if it was told a newer one since but got no
+// seed under that: while the new version fails by a fault, the caller is told the
+// old ID again, so that it goes on with the seed it has.
+func (k *Keyring) KeyID(held string) string {
+	w := k.current.Load()
+	switch {
+	case w == nil:
+		return ""
+	case held != "" && k.impaired.Load() && k.writer(held) != nil:
+		return held
+	}
+	return w.id
+}
+
+// WriteKey is the version that writes; without a version while none is known.
+func (k *Keyring) WriteKey() Ref {
+	if w := k.current.Load(); w != nil {
+		return w.ref
+	}
+	return k.lookup.keys[0]
+}
+
+// writer returns the version that writes, or once wrote, under an ID.
+func (k *Keyring) writer(id string) *writer {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.writers[id]
+}
+
+// Observe takes in how an operation has ended, whoever asked for it.
+func (k *Keyring) Observe(o Outcome) {
+	w := k.current.Load()
+	if w == nil || o.Op == OpGet || o.Op == OpList || !o.Key.SameVersion(w.ref) {
+		return
+	}
+	switch {
+	case o.Err == nil:
+		k.impaired.Store(false)
+	case o.Err.Reason.Kind() == KindFault:
+		k.impaired.Store(true)
+	}
+}
 
 // IsKeyID reports whether s is what every KMS v2 plugin for Key Vault uses as key ID.
 func IsKeyID(s string) bool { return isHex(s, 64) && s == strings.ToLower(s) }
 
 // Encrypt encrypts under the ID that the caller was last told. The block it
-// returns is the RSA block itself.
+// returns is the RSA block itself. Before the first answer under a version that
+// writes, the version is remembered for the next process.
 func (k *Keyring) Encrypt(ctx context.Context, keyID string, plaintext []byte) ([]byte, Ref, error) {
-	if keyID != k.keyID {
-		return nil, Ref{}, &Error{Op: OpEncrypt, Key: k.write, Reason: UnknownKey, Text: "this key ID does not write; ask for the status first"}
+	w := k.writer(keyID)
+	if w == nil {
+		return nil, Ref{}, &Error{Op: OpEncrypt, Key: k.WriteKey(), Reason: UnknownKey, Text: "this key ID does not write; ask for the status first"}
 	}
-	block, err := k.vault.Encrypt(ctx, k.write, plaintext)
+	block, err := k.vault.Encrypt(ctx, w.ref, plaintext)
 	if err != nil {
-		return nil, k.write, err
+		return nil, w.ref, err
 	}
-	return block, k.write, nil
+	if k.memory != nil && k.current.Load() == w {
+		w.kept.Do(func() { k.memory.KeepVersion(w.ref, w.created) })
+	}
+	return block, w.ref, nil
 }
 
 // Decrypt decrypts a block that was written under keyID. versionHint is the
@@ -109,31 +140,4 @@ func (k *Keyring) Decrypt(ctx context.Context, keyID, versionHint string, block 
 		return nil, ref, err
 	}
 	return plain, ref, nil
-}
-
-// mutexMap is a map of IDs that many read and few write.
-type mutexMap struct {
-	mu sync.RWMutex
-	m  map[string]Ref // guarded by mu
-}
-
-func (m *mutexMap) get(id string) (Ref, bool) {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	r, ok := m.m[id]
-	return r, ok
-}
-
-func (m *mutexMap) len() int {
-	m.mu.RLock()
-	defer m.mu.RUnlock()
-	return len(m.m)
-}
-
-func (m *mutexMap) add(r Ref) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	for _, id := range r.KeyIDs() {
-		m.m[id] = r
-	}
 }

@@ -92,9 +92,9 @@ func TestKeyring_Encrypt(t *testing.T) {
 	s := &safe{}
 	k := pinned(t, s)
 	sum := sha256.Sum256([]byte("https://kvlab.vault.azure.net/keys/k1/" + v1))
-	require.Equal(t, hex.EncodeToString(sum[:]), k.KeyID())
+	require.Equal(t, hex.EncodeToString(sum[:]), k.KeyID(""))
 	require.Equal(t, key1, k.WriteKey())
-	block, ref, err := k.Encrypt(t.Context(), k.KeyID(), []byte("seed"))
+	block, ref, err := k.Encrypt(t.Context(), k.KeyID(""), []byte("seed"))
 	require.NoError(t, err)
 	require.Equal(t, []byte("dees"), block)
 	require.Equal(t, key1, ref)
@@ -134,11 +134,11 @@ func TestKeyring_DecryptFindsTheVersion(t *testing.T) {
 func TestKeyring_DecryptRefusesIllFormedIDs(t *testing.T) {
 	s := &safe{}
 	k := pinned(t, s)
-	for _, id := range []string{"", "x", strings.ToUpper(k.KeyID()), k.KeyID() + "0", k.KeyID()[1:], strings.Repeat("a", 1<<20)} {
+	for _, id := range []string{"", "x", strings.ToUpper(k.KeyID("")), k.KeyID("") + "0", k.KeyID("")[1:], strings.Repeat("a", 1<<20)} {
 		_, _, err := k.Decrypt(t.Context(), id, "", []byte("block"))
 		require.Equal(t, keyvault.UnknownKey, failure(t, err).Reason)
 	}
-	_, _, err := k.Decrypt(t.Context(), k.KeyID(), "", nil)
+	_, _, err := k.Decrypt(t.Context(), k.KeyID(""), "", nil)
 	require.Equal(t, keyvault.BadRequest, failure(t, err).Reason)
 	require.Zero(t, s.count(""))
 }
@@ -199,7 +199,7 @@ func TestKeyring_ListingDenied(t *testing.T) {
 		}
 		require.Len(t, warnings, 1)
 		// Data under known versions is not touched by it.
-		_, _, err = k.Decrypt(within(t, 3*time.Second), k.KeyID(), "", []byte("block"))
+		_, _, err = k.Decrypt(within(t, 3*time.Second), k.KeyID(""), "", []byte("block"))
 		require.NoError(t, err)
 	})
 }
@@ -216,7 +216,7 @@ func TestKeyring_HintsAreBounded(t *testing.T) {
 	}
 	require.LessOrEqual(t, keyvault.KnownIDs(k), 1024+4)
 	require.Zero(t, s.count("list"))
-	_, ref, err := k.Decrypt(t.Context(), k.KeyID(), "", []byte("block"))
+	_, ref, err := k.Decrypt(t.Context(), k.KeyID(""), "", []byte("block"))
 	require.NoError(t, err)
 	require.Equal(t, key1, ref)
 }
@@ -252,7 +252,7 @@ func TestKeyring_MergesIdenticalDecrypts(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range plains {
 			wg.Go(func() {
-				plain, ref, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(), "", []byte("dees"))
+				plain, ref, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(""), "", []byte("dees"))
 				require.NoError(t, err)
 				require.Equal(t, key1, ref)
 				require.Equal(t, []byte("seed"), plain)
@@ -265,7 +265,7 @@ func TestKeyring_MergesIdenticalDecrypts(t *testing.T) {
 		require.Equal(t, make([]byte, 4), s.given[0], "the copy that was shared is cleared")
 
 		// Other blocks and other versions are other calls; later ones too.
-		_, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(), "", []byte("dees"))
+		_, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(""), "", []byte("dees"))
 		require.NoError(t, err)
 		require.Equal(t, 2, s.count("decrypt"))
 	})
@@ -278,7 +278,7 @@ func TestKeyring_BurstOfFewSeeds(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 2000 {
 			wg.Go(func() {
-				plain, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(), "", []byte{byte(i % 40), 1})
+				plain, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(""), "", []byte{byte(i % 40), 1})
 				require.NoError(t, err)
 				require.True(t, bytes.Equal(plain, []byte{1, byte(i % 40)}))
 			})
@@ -304,16 +304,16 @@ func TestKeyring_WaitersLeaveAlone(t *testing.T) {
 		var wg sync.WaitGroup
 		first, cancel := context.WithCancel(within(t, 3*time.Second))
 		wg.Go(func() {
-			_, _, err := k.Decrypt(first, k.KeyID(), "", []byte("dees"))
+			_, _, err := k.Decrypt(first, k.KeyID(""), "", []byte("dees"))
 			require.Equal(t, keyvault.Canceled, failure(t, err).Reason)
 		})
 		synctest.Wait()
 		wg.Go(func() {
-			_, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(), "", []byte("dees"))
+			_, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(""), "", []byte("dees"))
 			require.NoError(t, err, "the first caller's leaving harms nobody")
 		})
 		wg.Go(func() {
-			_, _, err := k.Decrypt(within(t, 500*time.Millisecond), k.KeyID(), "", []byte("dees"))
+			_, _, err := k.Decrypt(within(t, 500*time.Millisecond), k.KeyID(""), "", []byte("dees"))
 			e := failure(t, err)
 			require.Equal(t, keyvault.Unreachable, e.Reason)
 			require.Equal(t, keyvault.CauseTimeout, e.Cause)
@@ -327,7 +327,7 @@ func TestKeyring_WaitersLeaveAlone(t *testing.T) {
 		// When all have given up, so does the call.
 		alone, cancel := context.WithCancel(within(t, 3*time.Second))
 		time.AfterFunc(50*time.Millisecond, cancel)
-		_, _, err := k.Decrypt(alone, k.KeyID(), "", []byte("x"))
+		_, _, err := k.Decrypt(alone, k.KeyID(""), "", []byte("x"))
 		require.Equal(t, keyvault.Canceled, failure(t, err).Reason)
 		synctest.Wait()
 		require.Equal(t, 1, ended)
@@ -344,18 +344,18 @@ func TestKeyring_PanicReachesEveryWaiter(t *testing.T) {
 		k := pinned(t, s)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			require.Panics(t, func() { _, _, _ = k.Decrypt(within(t, 3*time.Second), k.KeyID(), "", []byte("dees")) })
+			require.Panics(t, func() { _, _, _ = k.Decrypt(within(t, 3*time.Second), k.KeyID(""), "", []byte("dees")) })
 		})
 		synctest.Wait()
 		wg.Go(func() {
 			start := time.Now()
-			_, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(), "", []byte("dees"))
+			_, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(""), "", []byte("dees"))
 			require.ErrorContains(t, err, "panicked")
 			require.Equal(t, time.Second, time.Since(start))
 		})
 		wg.Wait()
 		s.decrypt = nil
-		_, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(), "", []byte("dees"))
+		_, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(""), "", []byte("dees"))
 		require.NoError(t, err)
 	})
 }
@@ -376,12 +376,12 @@ func TestKeyring_LateWaiterStartsAnother(t *testing.T) {
 		require.NoError(t, err)
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			_, _, err := k.Decrypt(within(t, time.Second), k.KeyID(), "", []byte("dees"))
+			_, _, err := k.Decrypt(within(t, time.Second), k.KeyID(""), "", []byte("dees"))
 			require.Contains(t, failure(t, err).Text, "no answer from kvlab.vault.azure.net within 980 ms")
 		})
 		time.Sleep(500 * time.Millisecond)
 		wg.Go(func() {
-			_, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(), "", []byte("dees"))
+			_, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(""), "", []byte("dees"))
 			require.NoError(t, err)
 		})
 		wg.Wait()
@@ -405,7 +405,7 @@ func TestKeyring_FailingDecryptsLeaveNothing(t *testing.T) {
 			wg.Go(func() {
 				for j := range 20 {
 					start := time.Now()
-					_, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(), "", []byte{byte(i), byte(j)})
+					_, _, err := k.Decrypt(within(t, 3*time.Second), k.KeyID(""), "", []byte{byte(i), byte(j)})
 					require.Equal(t, keyvault.Unreachable, failure(t, err).Reason)
 					require.Less(t, time.Since(start), 3*time.Second)
 				}
@@ -414,7 +414,7 @@ func TestKeyring_FailingDecryptsLeaveNothing(t *testing.T) {
 		wg.Wait()
 		w.answer = nil
 		time.Sleep(1100 * time.Millisecond)
-		_, _, err = k.Decrypt(within(t, 3*time.Second), k.KeyID(), "", []byte("dees"))
+		_, _, err = k.Decrypt(within(t, 3*time.Second), k.KeyID(""), "", []byte("dees"))
 		require.NoError(t, err, "the first good one succeeds at once")
 	})
 }

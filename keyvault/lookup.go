@@ -150,8 +150,8 @@ func (l *lookup) run(ctx context.Context, id string, done chan struct{}) {
 			result = e
 		}
 	}
-	if result != nil && l.mayWarn() {
-		l.warn(result.Error())
+	if result != nil {
+		l.complain(result.Error())
 	}
 	_, found := l.known.get(id)
 
@@ -166,16 +166,18 @@ func (l *lookup) run(ctx context.Context, id string, done chan struct{}) {
 	}
 }
 
-// mayWarn allows one warning a minute.
-func (l *lookup) mayWarn() bool {
+// complain warns, once a minute.
+func (l *lookup) complain(text string) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	now := l.now()
-	if now.Before(l.quiet) {
-		return false
+	quiet := now.Before(l.quiet)
+	if !quiet {
+		l.quiet = now.Add(listEvery)
 	}
-	l.quiet = now.Add(listEvery)
-	return true
+	l.mu.Unlock()
+	if !quiet {
+		l.warn(text)
+	}
 }
 
 // miss remembers an ID that no key has. The caller holds l.mu.
@@ -218,4 +220,31 @@ func (l *lookup) names() string {
 		names = append(names, "others")
 	}
 	return strings.Join(names, ", ")
+}
+
+// mutexMap is a map of IDs that many read and few write.
+type mutexMap struct {
+	mu sync.RWMutex
+	m  map[string]Ref // guarded by mu
+}
+
+func (m *mutexMap) get(id string) (Ref, bool) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	r, ok := m.m[id]
+	return r, ok
+}
+
+func (m *mutexMap) len() int {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	return len(m.m)
+}
+
+func (m *mutexMap) add(r Ref) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, id := range r.KeyIDs() {
+		m.m[id] = r
+	}
 }

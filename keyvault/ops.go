@@ -309,3 +309,17 @@ func parseKID(id *azkeys.ID) (Ref, bool) {
 	}
 	return r, true
 }
+
+// Barred says why a version cannot encrypt at a moment of the vault's clock, with
+// what to mend; Success if its attributes do not keep it from that.
+func (a Attributes) Barred(now time.Time) (Reason, string) {
+	switch {
+	case !a.Enabled:
+		return KeyDisabled, "the key version is disabled: enable it"
+	case !a.Expires.IsZero() && !now.Before(a.Expires):
+		return KeyExpired, "the key version expired at " + a.Expires.UTC().Format(time.RFC3339) + ": extend its validity"
+	case now.Before(a.NotBefore):
+		return KeyNotYetValid, "the key version is valid only from " + a.NotBefore.UTC().Format(time.RFC3339) + " on"
+	}
+	return Success, ""
+}

@@ -56,11 +56,11 @@ func (l *lab) connect(t *testing.T, path string, rt http.RoundTripper) {
 func TestVault_RoundTripAndRotation(t *testing.T) {
 	l := newLab(t, vault.Config{})
 	seed := bytes.Repeat([]byte{7}, 32)
-	block, ref, err := l.kr.Encrypt(within(t, 3*time.Second), l.kr.KeyID(), seed)
+	block, ref, err := l.kr.Encrypt(within(t, 3*time.Second), l.kr.KeyID(""), seed)
 	require.NoError(t, err)
 	require.Equal(t, l.ref, ref)
 	require.Len(t, block, 256)
-	plain, _, err := l.kr.Decrypt(within(t, 3*time.Second), l.kr.KeyID(), "", block)
+	plain, _, err := l.kr.Decrypt(within(t, 3*time.Second), l.kr.KeyID(""), "", block)
 	require.NoError(t, err)
 	require.Equal(t, seed, plain)
 	require.Equal(t, 1, l.srv.Calls()["token"])
@@ -96,7 +96,7 @@ func TestVault_RoundTripAndRotation(t *testing.T) {
 func TestVault_EncryptAndDecryptPermissionsSuffice(t *testing.T) {
 	l := newLab(t, vault.Config{})
 	require.NoError(t, l.kv.Allow(l.srv.ClientID, vault.PermEncrypt, vault.PermDecrypt))
-	block, _, err := l.kr.Encrypt(within(t, 3*time.Second), l.kr.KeyID(), []byte("seed"))
+	block, _, err := l.kr.Encrypt(within(t, 3*time.Second), l.kr.KeyID(""), []byte("seed"))
 	require.NoError(t, err)
 	_, err = l.c.Get(within(t, 3*time.Second), l.ref)
 	e := failure(t, err)
@@ -106,7 +106,7 @@ func TestVault_EncryptAndDecryptPermissionsSuffice(t *testing.T) {
 	e = failure(t, err)
 	require.Equal(t, keyvault.UnknownKey, e.Reason)
 	require.Contains(t, e.Text, "--decrypt-key=")
-	plain, _, err := l.kr.Decrypt(within(t, 3*time.Second), l.kr.KeyID(), "", block)
+	plain, _, err := l.kr.Decrypt(within(t, 3*time.Second), l.kr.KeyID(""), "", block)
 	require.NoError(t, err)
 	require.Equal(t, []byte("seed"), plain)
 }
@@ -266,7 +266,7 @@ func TestVault_IdenticalDecryptsAreOneCall(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 64 {
 		wg.Go(func() {
-			plain, _, err := l.kr.Decrypt(within(t, 10*time.Second), l.kr.KeyID(), "", block)
+			plain, _, err := l.kr.Decrypt(within(t, 10*time.Second), l.kr.KeyID(""), "", block)
 			require.NoError(t, err)
 			require.Equal(t, []byte("seed"), plain)
 		})
@@ -281,7 +281,7 @@ func TestVault_HangIsCancelledAtTheVault(t *testing.T) {
 	_, err := l.c.Encrypt(within(t, 3*time.Second), l.ref, []byte("seed"))
 	require.NoError(t, err)
 	l.srv.AddFault(vault.Fault{Op: "decrypt", Hang: true})
-	_, _, err = l.kr.Decrypt(within(t, 300*time.Millisecond), l.kr.KeyID(), "", []byte("block"))
+	_, _, err = l.kr.Decrypt(within(t, 300*time.Millisecond), l.kr.KeyID(""), "", []byte("block"))
 	require.Equal(t, keyvault.CauseTimeout, failure(t, err).Cause)
 	require.Eventually(t, func() bool {
 		for _, r := range l.srv.Requests() {

@@ -76,6 +76,9 @@ type Key struct {
 	LastGet        time.Time
 	LastDecrypt    time.Time
 	MetadataAccess bool
+	Expires        time.Time
+	LastPoll       time.Time // the last look that showed the newest version
+	NewerVersion   bool      // a version is known that is newer than the one that writes
 }
 
 // Metrics holds the instruments.
@@ -84,10 +87,14 @@ type Metrics struct {
 	requestDuration *prometheus.HistogramVec
 	calls           *prometheus.CounterVec
 	callDuration    *prometheus.HistogramVec
+	writes          *prometheus.GaugeVec
 	operations      []string
 
 	mu     sync.RWMutex
 	hashes map[string]string // key ID to label value; at most maxKeyIDs
+
+	writing sync.Mutex
+	writer  string // the label value that is 1
 }
 
 // New registers every series with reg.
@@ -113,6 +120,10 @@ func New(reg prometheus.Registerer, cfg Config) *Metrics {
 			Help:    "How long HTTP exchanges with the vault took.",
 			Buckets: durationBuckets,
 		}, []string{"operation"}),
+		writes: f.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "write_key",
+			Help: "1 for the key ID under which new data is written, 0 for those under which this process wrote before.",
+		}, []string{"key_id_hash"}),
 		operations: cfg.Operations,
 		hashes:     make(map[string]string),
 	}
@@ -162,6 +173,24 @@ func registerKey(f promauto.Factory, key func() Key) {
 		func(k Key) float64 { return seconds(k.LastDecrypt) })
 	gauge("metadata_access", "0 if the identity may not get the key's attributes, which costs information but no function.",
 		func(k Key) float64 { return truth(k.MetadataAccess) })
+	gauge("key_expiry_timestamp_seconds", "When the version that writes expires; 0 for never, or not known.",
+		func(k Key) float64 { return seconds(k.Expires) })
+	gauge("newest_version_poll_timestamp_seconds", "When the newest version of the key was last looked up with success; 0 for never.",
+		func(k Key) float64 { return seconds(k.LastPoll) })
+	gauge("newer_version_available", "1 if a newer version of the key is known than the one that writes.",
+		func(k Key) float64 { return truth(k.NewerVersion) })
+}
+
+// Writes notes that keyID is the one under which new data is written from now on.
+func (m *Metrics) Writes(keyID string) {
+	hash := m.label(keyID)
+	m.writing.Lock()
+	defer m.writing.Unlock()
+	if m.writer != "" {
+		m.writes.WithLabelValues(m.writer).Set(0)
+	}
+	m.writes.WithLabelValues(hash).Set(1)
+	m.writer = hash
 }
 
 func truth(b bool) float64 {

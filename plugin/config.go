@@ -15,8 +15,11 @@ import (
 // A Keyring encrypts and decrypts with the versions of a key. Its errors
 // should be [*keyvault.Error]; the text of any other is not passed on.
 type Keyring interface {
-	// KeyID is the ID to encrypt under now. It is never empty and answers from memory.
-	KeyID() string
+	// KeyID is the ID to encrypt under now, from memory; empty while none is
+	// known. held is the ID of the seed that the caller's connection has, if it
+	// was told another one since and has no seed under that; then the answer may be
+	// held once more.
+	KeyID(held string) string
 	// Encrypt encrypts under the version that keyID names, which is the ID
 	// that the caller's connection was last told.
 	Encrypt(ctx context.Context, keyID string, plaintext []byte) (block []byte, key keyvault.Ref, err error)

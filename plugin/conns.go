@@ -42,8 +42,11 @@ type conn struct {
 	peer  Peer
 	since time.Time
 
-	mu        sync.Mutex
-	told      string
+	mu   sync.Mutex
+	told string // the ID that Status last told it
+	// held is the ID told before, as long as no Encrypt was answered under a newer
+	// one: the caller still works with its seed.
+	held      string
 	apiServer bool
 }
 
@@ -95,13 +98,27 @@ func (cs *conns) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Contex
 // HandleRPC implements stats.Handler.
 func (cs *conns) HandleRPC(context.Context, stats.RPCStats) {}
 
-// tell reads the current key ID and notes that the connection was told it, in
-// one step: two Status calls on a connection must not leave the older answer behind.
-func (c *conn) tell(current func() string) string {
+// tell reads the key ID and notes that the connection was told it, in one
+// step: two Status calls on a connection must not leave the older answer behind.
+func (c *conn) tell(keyID func(held string) string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.told = current()
-	return c.told
+	id := keyID(c.held)
+	if c.told != "" && id != c.told && c.held == "" {
+		c.held = c.told
+	}
+	c.told = id
+	return id
+}
+
+// settle notes that an Encrypt was answered under id in time: from now on the
+// caller has a seed under it, and is told no older ID.
+func (c *conn) settle(id string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if id != c.held {
+		c.held = ""
+	}
 }
 
 // toldID is the key ID that Encrypt must answer under; empty if none was told.

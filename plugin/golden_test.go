@@ -84,7 +84,7 @@ func TestGolden_Decrypt(t *testing.T) {
 	for name, v := range vectors(t) {
 		t.Run(name, func(t *testing.T) {
 			r, _ := v.serve(t)
-			require.Equal(t, v.KeyID, r.keyring.KeyID())
+			require.Equal(t, v.KeyID, r.keyring.KeyID(""))
 			resp, err := r.dial(t).Decrypt(in3s(t), v.request(t))
 			require.NoError(t, err)
 			require.Equal(t, unhex(t, v.PlaintextHex), resp.Plaintext)

@@ -86,7 +86,7 @@ func (k *keyring) enter(ctx context.Context) error {
 	return nil
 }
 
-func (k *keyring) KeyID() string {
+func (k *keyring) KeyID(string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.current.KeyID()

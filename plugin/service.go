@@ -29,6 +29,9 @@ func (s *service) Status(ctx context.Context, _ *kmsapi.StatusRequest) (*kmsapi.
 		return nil, err
 	}
 	id := connOf(ctx).tell(s.keyring.KeyID)
+	if id == "" {
+		return nil, errors.New("no key version is known yet")
+	}
 	if !keyvault.IsKeyID(id) {
 		return nil, errors.New("the keyring's key ID is malformed")
 	}
@@ -46,7 +49,7 @@ func (s *service) Encrypt(ctx context.Context, req *kmsapi.EncryptRequest) (*kms
 	c.isAPIServer()
 	id := c.toldID()
 	if id == "" {
-		id = s.keyring.KeyID()
+		id = s.keyring.KeyID("")
 	}
 	note := noteOf(ctx)
 	note.keyID = id
@@ -65,6 +68,9 @@ func (s *service) Encrypt(ctx context.Context, req *kmsapi.EncryptRequest) (*kms
 	}
 	if err := checkEncrypted(resp, s.format); err != nil {
 		return nil, err
+	}
+	if ctx.Err() == nil {
+		c.settle(id)
 	}
 	return resp, nil
 }

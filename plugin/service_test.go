@@ -248,7 +248,7 @@ func TestOpenShift_TooLong(t *testing.T) {
 func TestDecrypt_OpenShiftBlockWithoutText(t *testing.T) {
 	r := serve(t)
 	c := r.dial(t)
-	block, _, err := r.keyring.Encrypt(t.Context(), r.keyring.KeyID(), []byte("=="))
+	block, _, err := r.keyring.Encrypt(t.Context(), r.keyring.KeyID(""), []byte("=="))
 	require.NoError(t, err)
 	e, err := c.Encrypt(in3s(t), &kmsapi.EncryptRequest{Plaintext: seed()})
 	require.NoError(t, err)

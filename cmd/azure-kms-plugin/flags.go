@@ -28,9 +28,11 @@ var flagGroups = []flagGroup{
 	{"The key", []flagSpec{
 		{"keyvault-name", "name", "", "name of the vault or Managed HSM"},
 		{"key-name", "name", "", "name of the key"},
-		{"key-version", "version", "", "version of the key that writes; every version is read"},
+		{"key-version", "version", "", "version of the key that writes; without it, the newest one; every version is read"},
 		{"managed-hsm", "", "false", "the key is in a Managed HSM"},
 		{"key-url", "url", "", "the key as one URL, in place of the four flags above"},
+		{"poll-interval", "duration", "", "how often the newest version is looked for (default: 1m, at most half the activation delay)"},
+		{"activation-delay", "duration", "", "how long after its creation a new version begins to write, at the same moment on all nodes (default: 3m, in a Managed HSM 15m)"},
 		{"decrypt-key", "url", "", "URL of a further key or version to read with; may be repeated"},
 		{"key-operations", "encrypt|wrap", "encrypt", "the pair of permissions to use: encrypt and decrypt, or wrap and unwrap"},
 	}},

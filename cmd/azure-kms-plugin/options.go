@@ -24,6 +24,8 @@ type options struct {
 	keyURL                     keyvault.Ref
 	decryptKeys                []keyvault.Ref
 	wrap                       bool
+	pollInterval               time.Duration // zero for the default
+	activationDelay            time.Duration // zero for the default
 
 	configFile string
 	caFile     string
@@ -91,9 +93,6 @@ func (o *options) readKey(r *reader) {
 				r.fault(flag, "--key-url says the same: give one or the other")
 			}
 		}
-		if o.keyURL.Name != "" && o.keyURL.Version == "" {
-			r.fault("key-url", "has no key version: %s", versionNeeded)
-		}
 	} else {
 		o.vault, o.keyName = r.required("keyvault-name"), r.required("key-name")
 		if o.vault != "" && !keyvault.IsVaultName(o.vault) {
@@ -104,6 +103,7 @@ func (o *options) readKey(r *reader) {
 		}
 		o.readVersion(r)
 	}
+	o.readPace(r)
 	for _, v := range r.values["decrypt-key"] {
 		if ref := r.keyURL("decrypt-key", v); ref.Name != "" {
 			o.decryptKeys = append(o.decryptKeys, ref)
@@ -111,13 +111,10 @@ func (o *options) readKey(r *reader) {
 	}
 }
 
-const versionNeeded = "name the version that writes"
-
-// readVersion reads --key-version. That it must be there is decided here and
-// in the check of --key-url's version, and nowhere else.
+// readVersion reads --key-version. Without it the newest version is followed,
+// but a version that was given and came to nothing is a mistake.
 func (o *options) readVersion(r *reader) {
 	if !r.given("key-version") {
-		r.fault("key-version", "is required: %s", versionNeeded)
 		return
 	}
 	o.keyVersion = r.text("key-version")
@@ -125,6 +122,33 @@ func (o *options) readVersion(r *reader) {
 	if err := (keyvault.Ref{Host: "vault.example", Name: "key", Version: o.keyVersion}).Validate(); err != nil {
 		r.fault("key-version", "%v", err)
 	}
+}
+
+// readPace reads how the newest version is followed.
+func (o *options) readPace(r *reader) {
+	pace := []string{"poll-interval", "activation-delay"}
+	o.pollInterval, o.activationDelay = r.duration(pace[0]), r.duration(pace[1])
+	if !o.following() {
+		for _, flag := range pace {
+			if r.given(flag) {
+				o.warnings = append(o.warnings, "--"+flag+" is not used: the key's version is given, so it never changes")
+			}
+		}
+		return
+	}
+	public, _ := keyvault.ParseCloud("") // whether it is a Managed HSM is the same in all
+	poll, delay := o.pollInterval, o.activationDelay
+	if err := keyvault.CheckPace(o.key(public), &poll, &delay); err != nil {
+		r.fault("poll-interval", "%v", err)
+	}
+}
+
+// following reports whether the newest version is to be followed.
+func (o *options) following() bool {
+	if o.keyURL.Name != "" {
+		return o.keyURL.Version == ""
+	}
+	return o.keyVersion == ""
 }
 
 func (o *options) readFiles(r *reader) {
@@ -179,12 +203,7 @@ func (o *options) readPorts(r *reader) {
 	case o.healthzPath == "/livez" || o.healthzPath == "/readyz":
 		r.fault("healthz-path", "%s is an endpoint of its own: choose another path", o.healthzPath)
 	}
-	timeout := r.text("healthz-timeout")
-	d, err := time.ParseDuration(timeout)
-	if timeout != "" && (err != nil || d <= 0) {
-		r.fault("healthz-timeout", "%q is not a duration such as 20s", timeout)
-	}
-	o.healthzTimeout = d
+	o.healthzTimeout = r.duration("healthz-timeout")
 	o.followKey = r.oneOf("healthz-mode", "process", "key") == "key"
 	if s := r.text("metrics-backend"); s != "" && !strings.EqualFold(s, "prometheus") {
 		r.fault("metrics-backend", "%q is not supported: prometheus is the only one", s)
@@ -237,7 +256,8 @@ func (o *options) readProxy(r *reader) {
 	}
 }
 
-// key returns the version that writes, in the cloud that azure.json names.
+// key returns the version that writes, or the key to follow, in the cloud that
+// azure.json names.
 func (o *options) key(cloud keyvault.Cloud) keyvault.Ref {
 	if o.keyURL.Name != "" {
 		return o.keyURL

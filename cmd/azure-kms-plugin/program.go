@@ -26,7 +26,10 @@ const startGarbage = 2 * time.Second
 // program is the plugin's parts, wired but not running. Nothing of it may run
 // before instrument was called.
 type program struct {
-	key      keyvault.Ref
+	key      keyvault.Ref // without a version while the newest is followed
+	keyring  *keyvault.Keyring
+	memory   *health.Memory
+	rotation rotation
 	server   *plugin.Server
 	tracker  *health.Tracker
 	prober   *health.Prober
@@ -37,13 +40,10 @@ type program struct {
 
 func assemble(o options, id identity, logs loggers) (*program, error) {
 	p := &program{key: o.key(id.config.Cloud()), registry: prometheus.NewRegistry()}
-
-	var memory *health.Memory
+	p.rotation.log = logs.rotation
 	if dir := o.memoryDir(); dir != "" {
-		memory = health.OpenMemory(health.MemoryPath(dir, o.address.String(), p.key), p.key, logs.main)
+		p.memory = health.OpenMemory(health.MemoryPath(dir, o.address.String(), p.key), p.key, logs.main)
 	}
-	p.tracker = health.NewTracker(health.Config{Key: p.key, Memory: memory, Logger: logs.main})
-
 	client, err := keyvault.NewClient(keyvault.ClientConfig{
 		Credential: id.credential,
 		CAFile:     o.caFile,
@@ -51,22 +51,22 @@ func assemble(o options, id identity, logs loggers) (*program, error) {
 		Wrap:       o.wrap,
 		UserAgent:  "azure-kms-plugin/" + build().Version,
 		OnCall:     func(c keyvault.Call) { p.metrics.Call(c) },
-		OnOutcome:  p.tracker.Observe,
+		OnOutcome: func(outcome keyvault.Outcome) {
+			p.keyring.Observe(outcome)
+			p.tracker.Observe(outcome)
+		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	keyring, err := keyvault.NewPinned(keyvault.KeyringConfig{
-		Vault: client, Write: p.key, Others: o.decryptKeys,
-		Warn: func(text string) { logs.main.Warn("key versions cannot be looked up: " + text) },
-	})
-	if err != nil {
+	if p.keyring, err = p.newKeyring(o, client, logs); err != nil {
 		return nil, err
 	}
-	p.prober = health.NewProber(health.ProberConfig{Vault: client, Key: p.key, Tracker: p.tracker, Memory: memory, Logger: logs.main})
+	p.tracker = health.NewTracker(health.Config{Key: p.keyring.WriteKey(), Memory: p.memory, Logger: logs.main})
+	p.prober = health.NewProber(health.ProberConfig{Vault: client, Tracker: p.tracker, Memory: p.memory, Logger: logs.main})
 	p.server, err = plugin.New(plugin.Config{
 		Socket:     plugin.SocketConfig{Address: o.listenAddr, Mode: o.socketMode, Group: o.socketGroup},
-		Keyring:    keyring,
+		Keyring:    p.keyring,
 		Readiness:  p.tracker,
 		Format:     o.format,
 		APIVersion: o.apiVersion,
@@ -77,7 +77,7 @@ func assemble(o options, id identity, logs loggers) (*program, error) {
 		return nil, err
 	}
 	p.web = health.HandlerConfig{
-		Socket: p.server.CheckSocket, Prober: p.prober.Late, Key: p.tracker.Usable,
+		Socket: p.server.CheckSocket, Prober: p.late, Key: p.tracker.Usable,
 		HealthzPath: o.healthzPath, FollowKey: o.followKey, Timeout: o.healthzTimeout,
 	}
 	return p, nil
@@ -89,11 +89,14 @@ func assemble(o options, id identity, logs loggers) (*program, error) {
 func (p *program) instrument(o options, dropped func() uint64) {
 	p.metrics = metrics.New(p.registry, metrics.Config{
 		Build:           build(),
-		KeyIDs:          keyIDs(p.key, o.decryptKeys),
+		KeyIDs:          keyIDs(o.decryptKeys),
 		Operations:      operations(),
 		Key:             p.keyMetrics,
 		DroppedLogLines: dropped,
 	})
+	if key := p.keyring.WriteKey(); key.Version != "" {
+		p.metrics.Writes(key.KeyID())
+	}
 }
 
 // memoryDir is where the state file goes: nowhere for an abstract socket,
@@ -115,9 +118,9 @@ func (o options) proxy() *keyvault.ProxyMode {
 	return &keyvault.ProxyMode{Address: o.proxyAddress, Port: o.proxyPort}
 }
 
-func keyIDs(write keyvault.Ref, others []keyvault.Ref) []string {
-	ids := write.KeyIDs()
-	for _, ref := range others {
+// keyIDs are those of the versions that are kept for decrypting.
+func keyIDs(refs []keyvault.Ref) (ids []string) {
+	for _, ref := range refs {
 		if ref.Version != "" {
 			ids = append(ids, ref.KeyIDs()...)
 		}
@@ -132,22 +135,34 @@ func operations() (ops []string) {
 	return ops
 }
 
+// late returns an error if something that must go on for ever does not.
+func (p *program) late() error {
+	if err := p.prober.Late(); err != nil {
+		return err
+	}
+	return p.keyring.Late()
+}
+
 func (p *program) keyMetrics() metrics.Key {
 	v := p.tracker.View()
+	newest, polled := p.rotation.seen()
 	return metrics.Key{
-		Usable:         (v.Phase == health.Usable || v.Phase == health.WriteOnly) && p.prober.Late() == nil,
+		Usable:         (v.Phase == health.Usable || v.Phase == health.WriteOnly) && p.late() == nil,
 		Ready:          v.Phase != health.Starting && v.Phase != health.Lost,
 		LastSuccess:    v.LastSuccess,
 		LastGet:        p.prober.LastGet(),
 		LastDecrypt:    p.prober.LastDecrypt(),
 		MetadataAccess: p.prober.MetadataAccess(),
+		Expires:        p.prober.Expires(),
+		LastPoll:       polled,
+		NewerVersion:   newest.Version != "" && !newest.SameVersion(p.keyring.WriteKey()),
 	}
 }
 
-// announce logs what is served and where, and the key ID with which it starts.
+// announce logs what is served and where.
 func (p *program) announce(o options, id identity, l listeners, logs loggers) {
 	fields := []zap.Field{
-		zap.String("version", build().Version), zap.Stringer("key", p.key), zap.String("key_id", p.key.KeyID()),
+		zap.String("version", build().Version), zap.Stringer("key", p.key), zap.Bool("follows_newest_version", o.following()),
 		zap.Stringer("write_format", o.format), zap.Stringer("socket", o.address),
 		zap.String("sign_in", id.config.Method()), zap.String("config_file", o.configFile),
 	}
@@ -161,8 +176,6 @@ func (p *program) announce(o options, id identity, l listeners, logs loggers) {
 		fields = append(fields, zap.Stringer("metrics", l.metrics.Addr()))
 	}
 	logs.main.Info("serving", fields...)
-	logs.rotation.Info("key ID changed", zap.String("from", ""), zap.String("to", p.key.KeyID()),
-		zap.String("version", p.key.Version), zap.String("cause", "start"))
 }
 
 // run serves until ctx ends or stop delivers. The endpoints stay up until the
@@ -184,6 +197,7 @@ func (p *program) run(ctx context.Context, stop <-chan os.Signal, l listeners, l
 		defer cancel()
 		return p.server.Run(ctx)
 	})
+	g.Go(func() error { return p.keyring.Run(ctx) })
 	g.Go(func() error { return p.prober.Run(ctx) })
 	if l.healthz != nil {
 		g.Go(func() error { return serveHTTP(webCtx, l.healthz, health.Handler(p.web), p.web.Timeout, log) })

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
 	"azure-kms-plugin/keyvault"
@@ -81,6 +82,17 @@ func (r *reader) number(flag string, low, high int) int {
 		r.fault(flag, "%d is not between %d and %d", n, low, high)
 	}
 	return n
+}
+
+// duration returns zero for a flag without value and default, and after a fault.
+func (r *reader) duration(flag string) time.Duration {
+	s := r.text(flag)
+	d, err := time.ParseDuration(s)
+	if s != "" && (err != nil || d <= 0) {
+		r.fault(flag, "%q is not a duration such as 20s", s)
+		return 0
+	}
+	return d
 }
 
 func (r *reader) oneOf(flag string, allowed ...string) string {

@@ -48,6 +48,7 @@ func serve(ctx context.Context, stop <-chan os.Signal, o options, faults []strin
 		logs.main.Warn(w)
 	}
 	p.announce(o, id, listeners, logs)
+	p.begin(o)
 	if err := p.run(ctx, stop, listeners, logs.main); err != nil {
 		logs.main.Error("serving ended", zap.Error(err))
 		return exitFault

@@ -114,7 +114,7 @@ func TestServe(t *testing.T) {
 	require.Equal(t, calls, l.srv.Calls())
 
 	log := l.stderr.String()
-	require.Regexp(t, `"msg":"serving".*"key":"https://kvlab.vault.azure.net/keys/k1/`+l.version+`","key_id":"`+l.ref().KeyID()+`","write_format":"azure","socket":"unix://`, log)
+	require.Regexp(t, `"msg":"serving".*"key":"https://kvlab.vault.azure.net/keys/k1/`+l.version+`","follows_newest_version":false,"write_format":"azure","socket":"unix://`, log)
 	require.Regexp(t, `"msg":"key ID changed","from":"","to":"`+l.ref().KeyID()+`","version":"`+l.version+`","cause":"start"`, log)
 }
 

@@ -1,0 +1,106 @@
+package health
+
+import (
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"azure-kms-plugin/keyvault"
+)
+
+const (
+	metadataRetry = time.Hour           // after a GET was denied
+	pollLasts     = 3 * probePeriod     // a poll takes the place of a GET
+	expiryAhead   = 30 * 24 * time.Hour // how long before its expiry a key is warned about
+	expiryAgain   = 24 * time.Hour
+)
+
+// A sight is what the attributes of the version that writes have told. The GET
+// that brings them is the prober's, or a following keyring's look at the newest
+// version when that is the one that writes.
+type sight struct {
+	log *zap.Logger
+
+	mu      sync.Mutex
+	key     keyvault.Ref
+	denied  bool
+	next    time.Time // when a denied GET is tried again
+	polled  time.Time // when a look at the newest version has shown the one that writes
+	expires time.Time
+	warned  time.Time // of the expiry
+}
+
+// of forgets what was seen of another version.
+func (s *sight) of(key keyvault.Ref) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.key.SameVersion(key) {
+		s.key, s.polled, s.expires, s.warned = key, time.Time{}, time.Time{}, time.Time{}
+	}
+}
+
+// due reports whether a GET of the prober's own can tell anything new.
+func (s *sight) due(now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.denied {
+		return !now.Before(s.next)
+	}
+	return s.polled.IsZero() || now.Sub(s.polled) >= pollLasts
+}
+
+// deny notes that the identity may not look.
+func (s *sight) deny(now time.Time, reason keyvault.Reason) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.next = now.Add(metadataRetry)
+	if !s.denied {
+		s.log.Warn("the identity may not get the key's attributes: that is optional, running without them", zap.String("reason", string(reason)))
+	}
+	s.denied = true
+}
+
+// see takes in attributes, of whichever version, from a poll or a GET of the prober's.
+func (s *sight) see(now time.Time, a keyvault.Attributes, polled bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.denied {
+		s.denied = false
+		s.log.Info("the identity may get the key's attributes again")
+	}
+	if !a.Key.SameVersion(s.key) {
+		return
+	}
+	s.expires = a.Expires
+	if polled {
+		s.polled = now
+	}
+	left := a.Expires.Sub(clockOf(a, now))
+	if a.Expires.IsZero() || left <= 0 || left > expiryAhead || now.Sub(s.warned) < expiryAgain {
+		return
+	}
+	s.warned = now
+	s.log.Warn("the key version will expire, and can then only decrypt: extend its validity or rotate the key",
+		zap.Stringer("key", a.Key), zap.Time("expires", a.Expires.UTC()))
+}
+
+// clockOf is the vault's time, if it told it.
+func clockOf(a keyvault.Attributes, now time.Time) time.Time {
+	if a.Date.IsZero() {
+		return now
+	}
+	return a.Date
+}
+
+func (s *sight) allowed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return !s.denied
+}
+
+func (s *sight) expiry() time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.expires
+}

@@ -1,0 +1,175 @@
+package keyvault
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"time"
+)
+
+// provenFor is how old a good round trip may be at a switch: one period of the
+// prober, so that a fault that is known to it stops the switch.
+const provenFor = time.Minute
+
+const followAdvice = "it is needed to find the newest version; or give the version that writes, as --key-version or in --key-url"
+
+// A follower is the guide of a keyring that writes with the newest version that
+// is ready.
+type follower struct {
+	cfg   FollowConfig
+	keys  *Keyring
+	poll  poll
+	ring  ring
+	clock vaultClock
+
+	waiting map[string]Reason // what was last said of a version that cannot be adopted
+}
+
+// NewFollowing makes a keyring that writes with the newest version that is ready:
+// at first with the one that is remembered, else with none until Run has found it.
+// It makes no call before Run.
+func NewFollowing(cfg FollowConfig) (*Keyring, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
+	}
+	k := newKeyring(cfg.KeyringConfig)
+	f := &follower{cfg: cfg, keys: k, ring: ring{delay: cfg.ActivationDelay, fresh: provenFor}, waiting: map[string]Reason{}}
+	f.poll = poll{cfg: &f.cfg.KeyringConfig, every: cfg.PollInterval, advice: followAdvice}
+	k.guide = f
+	if cfg.Memory != nil {
+		if ref, created := cfg.Memory.LastVersion(); ref.Version != "" && ref.SameKey(cfg.Write) {
+			ref = cfg.Write.WithVersion(ref.Version)
+			f.ring.resume(ref, created)
+			k.write(ref, created)
+		}
+	}
+	return k, nil
+}
+
+func (f *follower) round(ctx context.Context) time.Duration {
+	if f.poll.due() {
+		if a, ok := f.poll.look(ctx, f.ring.writes == nil); ok {
+			f.clock.set(a.Date, time.Now())
+			f.learn(ctx, a)
+		}
+	}
+	for ctx.Err() == nil {
+		now := f.clock.at(time.Now())
+		switch s := f.ring.next(now); {
+		case s.verify != nil:
+			f.verify(ctx, s.verify)
+		case s.adopt != nil:
+			f.adopt(s.adopt, AdoptedByRotation)
+		default:
+			wait := time.Until(f.poll.at)
+			if !s.again.IsZero() {
+				wait = min(wait, s.again.Sub(now))
+			}
+			return max(wait, 0)
+		}
+	}
+	return 0
+}
+
+// learn takes in the newest version. When it is a new one, there may be others
+// that were the newest for less than a poll interval; and while it cannot write, one
+// of those may become able to.
+func (f *follower) learn(ctx context.Context, a Attributes) {
+	now := f.clock.at(time.Now())
+	var listed []Attributes
+	known := f.ring.find(a.Key.Version)
+	barred, _ := a.Barred(now)
+	if known == nil || known != f.ring.writes && barred != Success {
+		all, err := f.cfg.Vault.Versions(Background(ctx), f.cfg.Write)
+		if e := asOwn(OpList, f.cfg.Write, err); e != nil && known == nil {
+			f.keys.lookup.complain(e.Error())
+		}
+		for _, v := range all {
+			v.Key = f.cfg.Write.WithVersion(v.Key.Version)
+			listed = append(listed, v)
+		}
+	}
+	for _, ref := range f.ring.learn(now, a, listed) {
+		f.keys.lookup.known.add(ref)
+		if f.ring.writes != nil {
+			f.tell(RotationEvent{Step: VersionLearned, Key: ref, Due: f.ring.find(ref.Version).due(f.ring.delay)})
+		}
+	}
+	if f.ring.writes == nil {
+		f.ring.begin(now)
+		f.adopt(f.ring.writes, AdoptedAtStart)
+	}
+	f.explain(now)
+}
+
+// explain says once why the newest version will not be adopted.
+func (f *follower) explain(now time.Time) {
+	m := f.ring.find(f.ring.newest)
+	if m == nil || m == f.ring.writes {
+		return
+	}
+	reason, text := m.attrs.Barred(now)
+	if reason == Success || f.waiting[m.ref.Version] == reason {
+		return
+	}
+	f.waiting[m.ref.Version] = reason
+	f.tell(RotationEvent{Step: VersionWaiting, Key: m.ref, Err: &Error{Op: OpGet, Key: m.ref, Reason: reason, Text: text}})
+}
+
+// verify makes a round trip under a version that does not write yet.
+func (f *follower) verify(ctx context.Context, m *member) {
+	began := f.clock.at(time.Now())
+	err := roundTrip(Background(ctx), f.cfg.Vault, m.ref)
+	if ctx.Err() != nil {
+		return
+	}
+	first := m.proven.IsZero()
+	f.ring.verified(m, began, err == nil)
+	if err != nil {
+		if f.waiting[m.ref.Version] != err.Reason {
+			f.waiting[m.ref.Version] = err.Reason
+			f.tell(RotationEvent{Step: VersionWaiting, Key: m.ref, Due: m.due(f.ring.delay), Err: err})
+		}
+		return
+	}
+	delete(f.waiting, m.ref.Version)
+	if first {
+		f.tell(RotationEvent{Step: VersionVerified, Key: m.ref, Due: m.due(f.ring.delay)})
+	}
+}
+
+// roundTrip proves that a version decrypts what it encrypts.
+func roundTrip(ctx context.Context, v Vault, ref Ref) *Error {
+	secret := make([]byte, 32)
+	rand.Read(secret)
+	block, err := v.Encrypt(ctx, ref, secret)
+	if err != nil {
+		return asOwn(OpEncrypt, ref, err)
+	}
+	plain, err := v.Decrypt(ctx, ref, block)
+	switch {
+	case err != nil:
+		return asOwn(OpDecrypt, ref, err)
+	case !bytes.Equal(plain, secret):
+		return &Error{Op: OpDecrypt, Key: ref, Reason: Unknown, Text: where(ref) + ": what the vault has just encrypted does not decrypt to the same bytes"}
+	}
+	return nil
+}
+
+// adopt makes a version the one that writes.
+func (f *follower) adopt(m *member, cause AdoptCause) {
+	e := RotationEvent{Step: VersionAdopted, Key: m.ref, From: f.keys.WriteKey(), Cause: cause, Due: m.due(f.ring.delay)}
+	if !m.proven.IsZero() {
+		now := time.Now()
+		e.Proven = now.Add(m.proven.Sub(f.clock.at(now)))
+	}
+	f.ring.writes = m
+	f.keys.write(m.ref, m.attrs.Created)
+	f.tell(e)
+}
+
+func (f *follower) tell(e RotationEvent) {
+	if f.cfg.OnEvent != nil {
+		f.cfg.OnEvent(e)
+	}
+}

@@ -1,0 +1,310 @@
+package keyvault_test
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"azure-kms-plugin/keyvault"
+
+	"pgregory.net/rapid"
+)
+
+// An act is one thing that happens to the cluster or its vault.
+type act struct {
+	Name    string
+	Replica int
+	Version int // counted from the newest
+	Wait    time.Duration
+}
+
+// A cluster is some replicas, each with a kube-apiserver on one connection.
+type cluster struct {
+	t        testing.TB
+	vault    *modelVault
+	replicas []*replica
+	servers  []*apiServer
+	written  []writtenSeed
+	adopted  map[string]map[int]time.Time // by version and replica
+	order    map[string]int               // of creation, by key ID
+}
+
+// An apiServer is what matters of one: it polls Status, and encrypts a seed when
+// that names a new ID.
+type apiServer struct {
+	seed    string // the ID of the seed it writes with
+	settled int    // the newest version under which its connection got a seed; -1 for none
+}
+
+type writtenSeed struct {
+	id, version string
+	block       []byte
+	seed        string
+}
+
+func newCluster(t testing.TB, skews []time.Duration) *cluster {
+	c := &cluster{t: t, vault: &modelVault{}, adopted: map[string]map[int]time.Time{}, order: map[string]int{}}
+	c.rotate(nil)
+	time.Sleep(time.Hour)
+	for _, skew := range skews {
+		c.replicas = append(c.replicas, newReplica(t, c.vault, skew))
+		c.servers = append(c.servers, &apiServer{settled: -1})
+	}
+	return c
+}
+
+func (c *cluster) rotate(change func(*modelVersion)) {
+	m := c.vault.rotate(change)
+	c.order[id(m)] = c.vault.made
+}
+
+func (c *cluster) version(back int) *modelVersion {
+	vs := c.vault.versions
+	return vs[max(0, len(vs)-1-back)]
+}
+
+// poll is one Status of each kube-apiserver, with what follows from it.
+func (c *cluster) poll() error {
+	for i, r := range c.replicas {
+		s := c.servers[i]
+		told := r.keys.KeyID(r.held)
+		if told == "" {
+			continue // Status fails
+		}
+		if r.told != "" && told != r.told && r.held == "" {
+			r.held = r.told
+		}
+		r.told = told
+		if c.order[told] < s.settled {
+			return fmt.Errorf("replica %d tells version %d to a connection with a seed under %d", i, c.order[told], s.settled)
+		}
+		if current := r.keys.WriteKey().Version; c.adopted[current] == nil {
+			c.adopted[current] = map[int]time.Time{i: time.Now()}
+		} else if _, ok := c.adopted[current][i]; !ok {
+			c.adopted[current][i] = time.Now()
+		}
+		if s.seed == told {
+			continue
+		}
+		seed := fmt.Sprintf("seed %d", len(c.written))
+		block, ref, err := r.keys.Encrypt(context.Background(), told, []byte(seed))
+		r.observe(keyvault.OpEncrypt, ref, err)
+		if err != nil {
+			continue
+		}
+		if ref.KeyID() != told {
+			return fmt.Errorf("replica %d said %s and encrypted under %s", i, told, ref)
+		}
+		s.seed, s.settled = told, c.order[told]
+		if told != r.held {
+			r.held = ""
+		}
+		c.written = append(c.written, writtenSeed{told, ref.Version, block, seed})
+	}
+	return nil
+}
+
+func (r *replica) observe(op keyvault.Op, ref keyvault.Ref, err error) {
+	e, _ := err.(*keyvault.Error)
+	r.keys.Observe(keyvault.Outcome{Op: op, Key: ref, Err: e, Time: time.Now()})
+}
+
+// probe is what the prober does, so that a fault ends.
+func (c *cluster) probe() {
+	for _, r := range c.replicas {
+		ref := r.keys.WriteKey()
+		if ref.Version == "" {
+			continue
+		}
+		_, err := r.way.Decrypt(context.Background(), ref, []byte(ref.Version+hex.EncodeToString([]byte("canary"))))
+		r.observe(keyvault.OpDecrypt, ref, err)
+	}
+}
+
+// readable checks that every replica decrypts what any has written.
+func (c *cluster) readable() error {
+	for i, r := range c.replicas {
+		if len(r.way.fail) > 0 {
+			continue
+		}
+		for _, w := range c.written {
+			usable := false
+			for _, m := range c.vault.versions {
+				usable = usable || m.id == w.version && m.enabled && !m.gone
+			}
+			if !usable {
+				continue
+			}
+			plain, _, err := r.keys.Decrypt(context.Background(), w.id, w.version, w.block)
+			if err != nil || string(plain) != w.seed {
+				return fmt.Errorf("replica %d cannot read version %s: %v", i, w.version, err)
+			}
+		}
+	}
+	return nil
+}
+
+func (c *cluster) do(a act) {
+	i := a.Replica % len(c.replicas)
+	r := c.replicas[i]
+	switch a.Name {
+	case "rotate":
+		c.rotate(nil)
+	case "rotate, disabled":
+		c.rotate(func(m *modelVersion) { m.enabled = false })
+	case "rotate, not yet valid":
+		c.rotate(func(m *modelVersion) { m.notBefore = time.Now().Add(4 * time.Minute) })
+	case "disable":
+		c.vault.set(c.version(a.Version), func(m *modelVersion) { m.enabled = false })
+	case "enable":
+		c.vault.set(c.version(a.Version), func(m *modelVersion) { m.enabled = true })
+	case "expire":
+		c.vault.set(c.version(a.Version), func(m *modelVersion) { m.expires = time.Now() })
+	case "extend":
+		c.vault.set(c.version(a.Version), func(m *modelVersion) { m.expires = time.Time{} })
+	case "restore": // an old backup, without the newest version
+		c.vault.set(c.version(a.Version), func(m *modelVersion) { m.gone = len(c.vault.versions) > 1 && m != c.vault.versions[0] })
+	case "restart":
+		r.stop()
+		r.start(c.t)
+		*c.servers[i] = apiServer{seed: c.servers[i].seed, settled: -1}
+	case "restart without memory":
+		r.stop()
+		r.memory = &modelMemory{}
+		r.start(c.t)
+		*c.servers[i] = apiServer{seed: c.servers[i].seed, settled: -1}
+	case "servers disagree":
+		r.way.setLagging()
+	case "polls fail":
+		r.way.setFail(keyvault.Unreachable, keyvault.OpGet, keyvault.OpList)
+	case "GET denied":
+		r.way.setFail(keyvault.AccessDenied, keyvault.OpGet, keyvault.OpList)
+	case "outage":
+		r.way.setFail(keyvault.Unreachable, keyvault.OpGet, keyvault.OpList, keyvault.OpEncrypt, keyvault.OpDecrypt)
+	case "heal":
+		r.way.mu.Lock()
+		r.way.fail, r.way.lagging = nil, false
+		r.way.mu.Unlock()
+	}
+}
+
+// play runs a schedule and returns the first invariant that does not hold.
+func (c *cluster) play(acts []act) (err error) {
+	defer func() {
+		for _, r := range c.replicas {
+			r.stop()
+		}
+	}()
+	for n, a := range acts {
+		c.do(a)
+		for end := time.Now().Add(a.Wait); time.Now().Before(end); {
+			time.Sleep(time.Second)
+			synctest.Wait()
+			if time.Now().Unix()%30 == 0 {
+				c.probe()
+			}
+			if err := c.poll(); err != nil {
+				return fmt.Errorf("act %d: %w", n, err)
+			}
+		}
+		if err := c.readable(); err != nil {
+			return fmt.Errorf("act %d: %w", n, err)
+		}
+	}
+	return c.settle()
+}
+
+// settle lets every fault end. Then all must write with the newest usable version,
+// but for those that write with a newer one already: they do not go back.
+func (c *cluster) settle() error {
+	for i := range c.replicas {
+		c.do(act{Name: "heal", Replica: i})
+	}
+	for end := time.Now().Add(10 * time.Minute); time.Now().Before(end); time.Sleep(time.Second) {
+		synctest.Wait()
+		if time.Now().Unix()%30 == 0 {
+			c.probe()
+		}
+		if err := c.poll(); err != nil {
+			return err
+		}
+	}
+	var best *modelVersion
+	for _, m := range c.vault.versions {
+		if m.usable() {
+			best = m
+		}
+	}
+	for i, r := range c.replicas {
+		if at := c.order[r.keys.WriteKey().KeyID()]; best != nil && at < c.order[id(best)] {
+			return fmt.Errorf("in the end replica %d writes with version %d, and %d is usable", i, at, c.order[id(best)])
+		}
+	}
+	return nil
+}
+
+var quiet = []string{"rotate", "wait", "restart"}
+
+var everything = append([]string{
+	"rotate, disabled", "rotate, not yet valid", "disable", "enable", "expire", "extend", "restore",
+	"restart without memory", "servers disagree", "polls fail", "GET denied", "outage", "heal", "heal", "heal",
+}, quiet...)
+
+func schedule(rt *rapid.T, names []string) ([]act, []time.Duration) {
+	acts := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) act {
+		return act{
+			Name:    rapid.SampledFrom(names).Draw(rt, "act"),
+			Replica: rapid.IntRange(0, 2).Draw(rt, "replica"),
+			Version: rapid.IntRange(0, 2).Draw(rt, "version"),
+			Wait:    time.Duration(rapid.IntRange(1, 400).Draw(rt, "wait")) * time.Second,
+		}
+	}), 1, 14).Draw(rt, "acts")
+	skews := rapid.SliceOfN(rapid.Custom(func(rt *rapid.T) time.Duration {
+		return time.Duration(rapid.IntRange(-500_000, 500_000).Draw(rt, "skew")) * time.Millisecond
+	}), 1, 3).Draw(rt, "skews")
+	return acts, skews
+}
+
+func TestRotation_WhateverHappens(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		acts, skews := schedule(rt, everything)
+		var err error
+		synctest.Test(t, func(t *testing.T) { err = newCluster(t, skews).play(acts) })
+		if err != nil {
+			rt.Fatal(err)
+		}
+	})
+}
+
+func TestRotation_WithoutFaultsTogether(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		acts, skews := schedule(rt, quiet)
+		var err error
+		synctest.Test(t, func(t *testing.T) {
+			c := newCluster(t, skews)
+			if err = c.play(acts); err != nil {
+				return
+			}
+			for version, at := range c.adopted {
+				var first, last time.Time
+				for _, when := range at {
+					if first.IsZero() || when.Before(first) {
+						first = when
+					}
+					if when.After(last) {
+						last = when
+					}
+				}
+				if last.Sub(first) > 2*time.Second {
+					err = fmt.Errorf("version %s was adopted over %v", version, last.Sub(first))
+				}
+			}
+		})
+		if err != nil {
+			rt.Fatal(err)
+		}
+	})
+}
