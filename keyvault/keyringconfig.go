@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 )
 
@@ -107,7 +106,7 @@ func (c *FollowConfig) check() error {
 func CheckPace(key Ref, poll, delay *time.Duration) error {
 	if *delay == 0 {
 		*delay = DefaultActivationDelay
-		if key.ManagedHSM() {
+		if isHSM(key.Host) {
 			*delay = DefaultHSMActivationDelay
 		}
 	}
@@ -122,6 +121,3 @@ func CheckPace(key Ref, poll, delay *time.Duration) error {
 	}
 	return nil
 }
-
-// ManagedHSM reports whether the key is in a Managed HSM, by its host.
-func (r Ref) ManagedHSM() bool { return strings.Contains(strings.ToLower(r.Host), ".managedhsm.") }
