@@ -87,3 +87,179 @@ func TestFollow_AdoptsTogetherByTheVaultsClock(t *testing.T) {
 		}
 	})
 }
+
+// rest lets time pass, and everything come to rest then.
+func rest(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
+}
+
+func (r *replica) steps() (found []keyvault.RotationStep) {
+	for _, e := range r.events {
+		found = append(found, e.Step)
+	}
+	return found
+}
+
+func TestFollow_Steps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &modelVault{}
+		first := v.rotate(nil)
+		time.Sleep(time.Hour)
+		r := newReplica(t, v, 0)
+		defer func() { r.stop() }()
+		require.Empty(t, r.keys.KeyID(""), "nothing is known before the first look")
+		require.Equal(t, key0, r.keys.WriteKey())
+		synctest.Wait()
+		require.Equal(t, id(first), r.keys.KeyID(""))
+		second := v.rotate(nil)
+		created := time.Now()
+		rest(4 * time.Minute)
+		require.Equal(t, []keyvault.RotationStep{
+			keyvault.VersionAdopted, keyvault.VersionLearned, keyvault.VersionVerified, keyvault.VersionAdopted,
+		}, r.steps())
+		at := r.events[3]
+		require.Equal(t, first.id, at.From.Version)
+		require.Equal(t, second.id, at.Key.Version)
+		require.Equal(t, keyvault.AdoptedByRotation, at.Cause)
+		require.WithinDuration(t, created.Add(3*time.Minute), at.Due, time.Second)
+		require.WithinRange(t, at.Proven, created.Add(2*time.Minute), created.Add(3*time.Minute))
+
+		// Nothing was written under it yet, so the next process begins with what was.
+		require.Empty(t, r.memory.ref.Version)
+		_, _, err := r.keys.Encrypt(t.Context(), id(second), []byte("seed"))
+		require.NoError(t, err)
+		require.Equal(t, second.id, r.memory.ref.Version)
+		require.WithinDuration(t, created, r.memory.created, time.Second)
+		r.stop()
+		r.start(t)
+		require.Equal(t, id(second), r.keys.KeyID(""), "before any look")
+	})
+}
+
+// A version that fails its round trip does not write, and the log is told once.
+func TestFollow_AFailingVersionWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &modelVault{}
+		first := v.rotate(nil)
+		time.Sleep(time.Hour)
+		r := newReplica(t, v, 0)
+		defer func() { r.stop() }()
+		synctest.Wait()
+		// As a region that has not heard of it yet.
+		r.way.setFail(keyvault.KeyNotFound, keyvault.OpEncrypt)
+		second := v.rotate(nil)
+		rest(20 * time.Minute)
+		require.Equal(t, id(first), r.keys.KeyID(""))
+		require.Equal(t, []keyvault.RotationStep{keyvault.VersionAdopted, keyvault.VersionLearned, keyvault.VersionWaiting}, r.steps())
+		require.Equal(t, keyvault.KeyNotFound, r.events[2].Err.Reason)
+		r.way.setFail("")
+		rest(verifyPause)
+		require.Equal(t, id(second), r.keys.KeyID(""))
+	})
+}
+
+// verifyPause is a little more than the pause between two round trips.
+const verifyPause = 11 * time.Second
+
+// An outage at the switch: it waits, and nobody is told anything new.
+func TestFollow_OutageAtTheSwitch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &modelVault{}
+		first := v.rotate(nil)
+		time.Sleep(time.Hour)
+		r := newReplica(t, v, 0)
+		defer func() { r.stop() }()
+		synctest.Wait()
+		second := v.rotate(nil)
+		rest(2 * time.Minute)
+		r.way.setFail(keyvault.Unreachable, keyvault.OpGet, keyvault.OpEncrypt, keyvault.OpDecrypt, keyvault.OpList)
+		time.Sleep(time.Hour)
+		require.Equal(t, id(first), r.keys.KeyID(""))
+		r.way.setFail("")
+		rest(2 * time.Minute)
+		require.Equal(t, id(second), r.keys.KeyID(""))
+	})
+}
+
+// After the switch, a fault takes those back who hold a seed under the old ID only.
+func TestFollow_OutageAfterTheSwitch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &modelVault{}
+		first := v.rotate(nil)
+		time.Sleep(time.Hour)
+		r := newReplica(t, v, 0)
+		defer func() { r.stop() }()
+		synctest.Wait()
+		second := v.rotate(nil)
+		rest(4 * time.Minute)
+		current := key0.WithVersion(second.id)
+		require.Equal(t, id(second), r.keys.KeyID(id(first)))
+		for _, refusal := range []keyvault.Reason{keyvault.AccessDenied, keyvault.KeyDisabled, keyvault.KeyExpired, keyvault.Canceled} {
+			r.observe(keyvault.OpEncrypt, current, &keyvault.Error{Op: keyvault.OpEncrypt, Key: current, Reason: refusal})
+			require.Equal(t, id(second), r.keys.KeyID(id(first)), "%s is no fault", refusal)
+		}
+		away := &keyvault.Error{Op: keyvault.OpEncrypt, Key: current, Reason: keyvault.Unreachable}
+		r.observe(keyvault.OpDecrypt, key0.WithVersion(first.id), away)
+		require.Equal(t, id(second), r.keys.KeyID(id(first)), "a fault of the old version says nothing")
+		r.observe(keyvault.OpEncrypt, current, away)
+		require.Equal(t, id(first), r.keys.KeyID(id(first)))
+		require.Equal(t, id(second), r.keys.KeyID(""))
+		require.Equal(t, id(second), r.keys.KeyID(key0.WithVersion("00000000000000000000000000000000").KeyID()), "never one that did not write")
+		_, ref, err := r.keys.Encrypt(t.Context(), id(first), []byte("seed"))
+		require.NoError(t, err)
+		require.Equal(t, first.id, ref.Version)
+		r.observe(keyvault.OpDecrypt, current, nil)
+		require.Equal(t, id(second), r.keys.KeyID(id(first)))
+	})
+}
+
+// A pinned keyring looks once an hour, says once what it sees, and stays.
+func TestPinned_ReportsNewerVersions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &modelVault{}
+		first := v.rotate(nil)
+		way := &modelReplica{vault: v}
+		var events []keyvault.RotationEvent
+		looks := 0
+		keys, err := keyvault.NewPinned(keyvault.KeyringConfig{
+			Vault: way, Directory: way, Write: key0.WithVersion(first.id),
+			OnEvent: func(e keyvault.RotationEvent) { events = append(events, e) },
+			OnPoll:  func(keyvault.Attributes, *keyvault.Error) { looks++ },
+		})
+		require.NoError(t, err)
+		go keys.Run(t.Context())
+		rest(12 * time.Hour)
+		require.Empty(t, events)
+		require.InDelta(t, 12, looks, 2)
+		second := v.rotate(nil)
+		rest(12 * time.Hour)
+		require.Len(t, events, 1)
+		require.Equal(t, keyvault.VersionAvailable, events[0].Step)
+		require.Equal(t, second.id, events[0].Key.Version)
+		require.Equal(t, id(first), keys.KeyID(""))
+		require.NoError(t, keys.Late())
+	})
+}
+
+// Late tells a Run that hangs from one that waits for a slow vault.
+func TestKeyring_Late(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &modelVault{}
+		v.rotate(nil)
+		r := newReplica(t, v, 0)
+		rest(24 * time.Hour)
+		require.NoError(t, r.keys.Late())
+		r.stop()
+		rest(2 * time.Minute)
+		require.Error(t, r.keys.Late())
+	})
+}
+
+func TestNewFollowing_ReportsAllFaults(t *testing.T) {
+	_, err := keyvault.NewFollowing(keyvault.FollowConfig{KeyringConfig: keyvault.KeyringConfig{Write: key1}, PollInterval: 2 * time.Minute})
+	require.ErrorContains(t, err, "a vault is required")
+	require.ErrorContains(t, err, "a directory is required")
+	require.ErrorContains(t, err, "nothing to follow")
+	require.ErrorContains(t, err, "more than half the activation delay of 3m0s")
+}

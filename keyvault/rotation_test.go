@@ -3,6 +3,7 @@ package keyvault_test
 import (
 	"context"
 	"encoding/hex"
+	"flag"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 
 	"azure-kms-plugin/keyvault"
 
+	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -268,8 +270,17 @@ func schedule(rt *rapid.T, names []string) ([]act, []time.Duration) {
 	return acts, skews
 }
 
+// check tries more schedules than rapid does by itself, unless told how many.
+func check(t *testing.T, prop func(*rapid.T)) {
+	if f := flag.Lookup("rapid.checks"); f.Value.String() == f.DefValue {
+		require.NoError(t, f.Value.Set("500"))
+		defer f.Value.Set(f.DefValue)
+	}
+	rapid.Check(t, prop)
+}
+
 func TestRotation_WhateverHappens(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
+	check(t, func(rt *rapid.T) {
 		acts, skews := schedule(rt, everything)
 		var err error
 		synctest.Test(t, func(t *testing.T) { err = newCluster(t, skews).play(acts) })
@@ -280,7 +291,7 @@ func TestRotation_WhateverHappens(t *testing.T) {
 }
 
 func TestRotation_WithoutFaultsTogether(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
+	check(t, func(rt *rapid.T) {
 		acts, skews := schedule(rt, quiet)
 		var err error
 		synctest.Test(t, func(t *testing.T) {

@@ -42,6 +42,8 @@ func ref(version string) keyvault.Ref {
 type keyring struct {
 	mu      sync.Mutex
 	current keyvault.Ref
+	// unfinished: the switch to current has run into a fault.
+	unfinished bool
 	keys    map[string]*rsa.PrivateKey // by version
 	hints   []string
 
@@ -86,10 +88,22 @@ func (k *keyring) enter(ctx context.Context) error {
 	return nil
 }
 
-func (k *keyring) KeyID(string) string {
+func (k *keyring) KeyID(held string) string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	switch {
+	case k.current.Version == "":
+		return ""
+	case held != "" && k.unfinished:
+		return held
+	}
 	return k.current.KeyID()
+}
+
+func (k *keyring) setUnfinished(v bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.unfinished = v
 }
 
 // find returns the version whose key ID is id.

@@ -96,6 +96,54 @@ func TestEncrypt_UnderTheIDThatItsConnectionWasTold(t *testing.T) {
 	require.Equal(t, id2, encrypt(old))
 }
 
+// An outage in the middle of a switch: who has a seed under the old ID and none under
+// the new one is told the old ID again. Nobody else is.
+func TestStatus_UnfinishedSwitch(t *testing.T) {
+	id1, id2 := ref(version1).KeyID(), ref(version2).KeyID()
+	r := serve(t)
+	encrypt := func(c *client) (string, error) {
+		e, err := c.Encrypt(in3s(t), &kmsapi.EncryptRequest{Plaintext: seed()})
+		return e.GetKeyId(), err
+	}
+	without, done := r.dial(t), r.dial(t)
+	for _, c := range []*client{without, done} {
+		require.Equal(t, id1, c.status(t).KeyId)
+		_, err := encrypt(c)
+		require.NoError(t, err)
+	}
+	r.keyring.rotate(version2)
+	for _, c := range []*client{without, done} {
+		require.Equal(t, id2, c.status(t).KeyId)
+	}
+	id, err := encrypt(done)
+	require.NoError(t, err)
+	require.Equal(t, id2, id)
+
+	r.keyring.fail(&keyvault.Error{Op: keyvault.OpEncrypt, Reason: keyvault.Unreachable, Text: "away"})
+	r.keyring.setUnfinished(true)
+	_, err = encrypt(without)
+	require.Error(t, err)
+	require.Equal(t, id1, without.status(t).KeyId)
+	require.Equal(t, id2, done.status(t).KeyId)
+	require.Equal(t, id2, r.dial(t).status(t).KeyId, "a new connection was never told the old one")
+
+	r.keyring.do(func(context.Context) error { return nil })
+	r.keyring.setUnfinished(false)
+	require.Equal(t, id2, without.status(t).KeyId)
+	_, err = encrypt(without)
+	require.NoError(t, err)
+	r.keyring.setUnfinished(true)
+	require.Equal(t, id2, without.status(t).KeyId, "not back, once it has a seed")
+}
+
+// While no version is known, Status fails, and names no ID.
+func TestStatus_NoVersionYet(t *testing.T) {
+	r := serve(t)
+	r.keyring.rotate("")
+	_, err := r.dial(t).Status(in3s(t), &kmsapi.StatusRequest{})
+	require.Error(t, err)
+}
+
 // G04: no Encrypt answer ever differs from the Status answer before it.
 func TestEncrypt_AgreesWithStatusThroughARotation(t *testing.T) {
 	r := serve(t)

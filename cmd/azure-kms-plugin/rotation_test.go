@@ -232,3 +232,25 @@ func TestFollow_GetDenied(t *testing.T) {
 	require.NoError(t, l.vault.Allow(l.srv.ClientID, vault.PermEncrypt, vault.PermDecrypt, vault.PermGet))
 	require.Eventually(t, func() bool { s, err := p.status(t); return err == nil && s.KeyId == enc.KeyId }, patience, 50*time.Millisecond)
 }
+
+// Case R03, and a vault whose clock is not ours: servers of the vault that do not know
+// the new version yet answer in turn with those that do. The ID moves once, and when
+// the vault's clock says so.
+func TestFollow_ServersThatDisagree(t *testing.T) {
+	l := startLab(t, func(_ *vault.Server, v *vault.Vault) { v.SetClockSkew(2 * time.Hour) }, nil, following()...)
+	client := l.client(t)
+	first := write(t, client)
+	require.NoError(t, l.vault.SetReplication(vault.Replication{Lag: 2 * time.Second, Alternate: 20 * time.Second}))
+	next := l.rotate(t)
+	var ids []string
+	require.Eventually(t, func() bool {
+		enc := write(t, client)
+		if len(ids) == 0 || ids[len(ids)-1] != enc.KeyId {
+			ids = append(ids, enc.KeyId)
+		}
+		return strings.Contains(l.stderr.String(), `"cause":"rotation"`) && enc.KeyId == next.KeyID()
+	}, patience, 20*time.Millisecond)
+	require.Never(t, func() bool { return write(t, client).KeyId != next.KeyID() }, 3*time.Second, 50*time.Millisecond)
+	require.Equal(t, []string{first.KeyId, next.KeyID()}, ids)
+	require.NoError(t, read(t, client, first))
+}

@@ -66,7 +66,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "vault-emulator: -vault: %v\n", err)
 		return usage
 	}
-	var keyURL, config string
+	var config string
 	fmt.Fprintf(stdout, "vault:   %s\nservice: https://%s\nproxy:   %s\nadmin:   %s\n", v.URL(), srv.Addr(), srv.ProxyURL(), srv.AdminURL())
 	if *key != "" {
 		version, err := v.CreateKey(*key, vault.KeyOptions{Bits: *bits})
@@ -74,8 +74,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			fmt.Fprintf(stderr, "vault-emulator: -key, -bits: %v\n", err)
 			return usage
 		}
-		keyURL = v.KeyURL(*key, version)
-		fmt.Fprintf(stdout, "key:     %s\n", keyURL)
+		fmt.Fprintf(stdout, "key:     %s\n", v.KeyURL(*key, version))
 	}
 	if *azureJSON != "" {
 		path, err := srv.AzureJSON(*azureJSON)
@@ -86,8 +85,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		config = path
 		fmt.Fprintf(stdout, "config:  %s\n", path)
 	}
-	if keyURL != "" && config != "" {
-		fmt.Fprintf(stdout, "plugin:  azure-kms-plugin --key-url=%s --config-file-path=%s --listen-addr=unix:///tmp/kms.sock\n", keyURL, config)
+	if *key != "" && config != "" {
+		// Without the version: who turns the key at the admin URL sees it followed.
+		fmt.Fprintf(stdout, "plugin:  azure-kms-plugin --key-url=%s --activation-delay=20s --config-file-path=%s --listen-addr=unix:///tmp/kms.sock\n",
+			v.KeyURL(*key, ""), config)
 	}
 	fmt.Fprintf(stdout, "\nexport %s\n", strings.Join(srv.Env(), "\nexport "))
 	<-ctx.Done()

@@ -1,0 +1,180 @@
+package health_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"azure-kms-plugin/health"
+	"azure-kms-plugin/keyvault"
+)
+
+var (
+	unversioned = key.WithVersion("")
+	nextKey     = key.WithVersion("eeeeeeeeeeeeeeeeeeeeeeeeeeeeeeee")
+)
+
+// A switch to a proven version needs no evidence first, and what was held against
+// the version before is forgotten.
+func TestTracker_Follow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := health.NewTracker(health.Config{Key: key})
+		tr.Observe(keyvault.Outcome{Op: keyvault.OpDecrypt, Key: key, Time: time.Now()})
+		fault := &keyvault.Error{Op: keyvault.OpDecrypt, Key: key, Reason: keyvault.KeyDisabled}
+		tr.Observe(keyvault.Outcome{Op: keyvault.OpDecrypt, Key: key, Err: fault, Time: time.Now()})
+		time.Sleep(time.Minute)
+		require.Error(t, tr.Ready(t.Context()))
+
+		_, changed := tr.Key()
+		tr.Follow(nextKey, time.Now().Add(-30*time.Second))
+		require.NoError(t, tr.Ready(t.Context()))
+		require.Equal(t, health.Usable, tr.View().Phase)
+		<-changed
+		tr.Observe(keyvault.Outcome{Op: keyvault.OpDecrypt, Key: key, Err: fault, Time: time.Now()})
+		require.Equal(t, health.Usable, tr.View().Phase, "an old version alone never fails Status")
+	})
+}
+
+// While no version is known, whatever keeps it from being known is the evidence,
+// a denied permission too.
+func TestTracker_NoVersion(t *testing.T) {
+	for _, reason := range []keyvault.Reason{keyvault.AccessDenied, keyvault.KeyNotFound, keyvault.Unreachable} {
+		synctest.Test(t, func(t *testing.T) {
+			tr := health.NewTracker(health.Config{Key: unversioned})
+			p := health.NewProber(health.ProberConfig{Vault: &fakeVault{}, Tracker: tr})
+			begin := time.Now()
+			time.AfterFunc(time.Second, func() {
+				p.Polled(keyvault.Attributes{}, &keyvault.Error{Op: keyvault.OpGet, Key: unversioned, Reason: reason})
+			})
+			err := tr.Ready(t.Context())
+			require.Equal(t, time.Second, time.Since(begin))
+			var e *keyvault.Error
+			require.ErrorAs(t, err, &e)
+			require.Equal(t, reason, e.Reason)
+			// And it is over when the version is known.
+			tr.Follow(key, time.Time{})
+			tr.Observe(keyvault.Outcome{Op: keyvault.OpDecrypt, Key: key, Time: time.Now()})
+			require.NoError(t, tr.Ready(t.Context()))
+		})
+	}
+}
+
+// The prober waits for a version, probes each at once, and leaves the GET to the
+// poll while that shows the version that writes.
+func TestProber_Follows(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &fakeVault{}
+		tr := health.NewTracker(health.Config{Key: unversioned})
+		p := health.NewProber(health.ProberConfig{Vault: v, Tracker: tr})
+		go p.Run(t.Context())
+		time.Sleep(10 * time.Minute)
+		require.Zero(t, v.total())
+		require.NoError(t, p.Late())
+
+		for _, writes := range []keyvault.Ref{key, nextKey} {
+			v.set(func(v *fakeVault) { v.calls = nil })
+			tr.Follow(writes, time.Time{})
+			synctest.Wait()
+			require.Equal(t, map[keyvault.Op]int{keyvault.OpEncrypt: 1, keyvault.OpDecrypt: 1}, v.calls, "at once, with a canary of its own")
+			for range 60 {
+				p.Polled(keyvault.Attributes{Key: writes, Enabled: true}, nil)
+				time.Sleep(time.Minute)
+			}
+			require.Zero(t, v.calls[keyvault.OpGet])
+			require.InDelta(t, 60, v.calls[keyvault.OpDecrypt], 8)
+		}
+		// The newest is another one, or is not seen: the prober looks for itself.
+		for range 60 {
+			p.Polled(keyvault.Attributes{Key: key, Enabled: true}, nil)
+			time.Sleep(time.Minute)
+		}
+		require.InDelta(t, 60, v.calls[keyvault.OpGet], 10)
+	})
+}
+
+// What a poll shows of the version that writes counts as a GET of the prober's.
+func TestProber_PollTellsDisabled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := health.NewTracker(health.Config{Key: key})
+		p := health.NewProber(health.ProberConfig{Vault: &fakeVault{}, Tracker: tr})
+		tr.Observe(keyvault.Outcome{Op: keyvault.OpDecrypt, Key: key, Time: time.Now()})
+		time.Sleep(time.Second)
+		p.Polled(keyvault.Attributes{Key: nextKey}, nil)
+		require.Equal(t, health.Usable, tr.View().Phase, "another version's")
+		p.Polled(keyvault.Attributes{Key: key}, nil)
+		require.Equal(t, health.Degraded, tr.View().Phase)
+		require.Equal(t, keyvault.KeyDisabled, tr.View().Err.Reason)
+	})
+}
+
+// Case K03: an expiry is announced once a day from 30 days ahead, and shown.
+func TestProber_AnnouncesExpiry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		expires := time.Now().Add(32 * 24 * time.Hour).Truncate(time.Second)
+		r := start(t, &fakeVault{expires: expires}, health.Graces{}, "")
+		warned := func() int { return r.logs.FilterMessageSnippet("will expire").Len() }
+		time.Sleep(47 * time.Hour)
+		require.Zero(t, warned())
+		require.True(t, expires.Equal(r.prober.Expires()))
+		time.Sleep(72 * time.Hour)
+		require.Equal(t, 3, warned())
+	})
+}
+
+func TestMemory_Versions(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "k.state")
+	open := func() *health.Memory { return health.OpenMemory(path, unversioned, nil) }
+	m := open()
+	ref, _ := m.LastVersion()
+	require.Equal(t, unversioned, ref)
+	created := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	m.KeepVersion(key, created)
+	m.KeepVersion(nextKey, created.Add(time.Hour))
+	m = open()
+	ref, when := m.LastVersion()
+	require.Equal(t, nextKey, ref)
+	require.True(t, when.Equal(created.Add(time.Hour)))
+	require.True(t, m.Earlier(key.Version))
+	require.False(t, m.Earlier(nextKey.Version))
+
+	// Back by the command line, where the age is not known.
+	m.KeepVersion(key, time.Time{})
+	ref, when = open().LastVersion()
+	require.Equal(t, key, ref)
+	require.True(t, when.Equal(created))
+	require.True(t, open().Earlier(nextKey.Version))
+
+	// It is bounded, and what is no version is not believed.
+	for i := range 100 {
+		m.KeepVersion(key.WithVersion("0123456789abcdef0123456789abcd"+string("0123456789"[i/10])+string("0123456789"[i%10])), created)
+	}
+	data, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Less(t, len(data), 2000)
+	require.NoError(t, os.WriteFile(path, []byte(`{"format":1,"key":"`+key.URL()+`","versions":[{"version":"../etc"}]}`), 0o600))
+	ref, _ = open().LastVersion()
+	require.Equal(t, unversioned, ref)
+	require.NoError(t, os.WriteFile(path, []byte(`{"format":1,"key":"https://other.vault.azure.net/keys/k1/`+key.Version+`","versions":[{"version":"`+key.Version+`"}]}`), 0o600))
+	ref, _ = open().LastVersion()
+	require.Equal(t, unversioned, ref, "another key's")
+}
+
+// The evidence and the canary of one version say nothing about another.
+func TestMemory_EvidenceOfTheVersionThatWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "k.state")
+		start(t, &fakeVault{}, health.Graces{}, path)
+		time.Sleep(time.Minute)
+		m := health.OpenMemory(path, unversioned, nil)
+		tr := health.NewTracker(health.Config{Key: unversioned, Memory: m})
+		require.Equal(t, health.Starting, tr.View().Phase)
+		tr.Follow(nextKey, time.Time{})
+		require.Equal(t, health.Starting, tr.View().Phase)
+		tr.Follow(key, time.Time{})
+		require.Equal(t, health.Usable, tr.View().Phase)
+	})
+}
