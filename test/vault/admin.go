@@ -63,6 +63,7 @@ func (s *Server) adminHandler() http.Handler {
 	handle("GET /requests", func(*http.Request) (any, error) { return s.Requests(), nil })
 	handle("POST /principals", s.adminPrincipal)
 	handle("PUT /identities", s.adminIdentities)
+	handle("POST /identities/{client}/file", s.adminIdentityFile)
 	handle("POST /tokens/revoke", s.adminRevoke)
 	handle("PUT /tokens/lifetime", s.adminLifetime)
 	handle("POST /clock", s.adminClock)

@@ -15,7 +15,7 @@ import (
 
 // checkAssertion says why an assertion does not prove that its bearer is p.
 // It is either one of the federated tokens that p has, or a JWT signed by the
-// key of one of p's certificates for the token endpoint at base.
+// key of a certificate of p's for the token endpoint at base.
 func checkAssertion(p *Principal, assertion, base string, now time.Time) *tokenError {
 	if slices.Contains(p.Assertions, assertion) {
 		return nil
@@ -25,11 +25,7 @@ func checkAssertion(p *Principal, assertion, base string, now time.Time) *tokenE
 	if len(parts) != 3 {
 		return bad(50027, "JWT token is invalid or malformed.")
 	}
-	var header struct {
-		Alg  string `json:"alg"`
-		X5T  string `json:"x5t"`
-		S256 string `json:"x5t#S256"`
-	}
+	var header assertionHeader
 	var claims struct {
 		Aud string      `json:"aud"`
 		Iss string      `json:"iss"`
@@ -44,14 +40,14 @@ func checkAssertion(p *Principal, assertion, base string, now time.Time) *tokenE
 	if !strings.EqualFold(claims.Iss, p.ClientID) {
 		return bad(700213, "No matching federated identity record found for presented assertion. Check your federated identity credential Subject, Audience and Issuer against the presented assertion.")
 	}
-	i := slices.IndexFunc(p.Certificates, func(cert *x509.Certificate) bool {
-		sha1Sum, sha256Sum := sha1.Sum(cert.Raw), sha256.Sum256(cert.Raw)
-		return sameThumbprint(header.S256, sha256Sum[:]) || sameThumbprint(header.X5T, sha1Sum[:])
-	})
-	if i < 0 {
+	cert, known := p.signer(header)
+	if cert == nil {
+		return bad(50027, "JWT token is invalid or malformed.")
+	}
+	if !known {
 		return bad(700027, "The certificate with identifier used to sign the client assertion is not registered on application.")
 	}
-	if !verify(p.Certificates[i], header.Alg, parts[0]+"."+parts[1], signature) {
+	if !verify(cert, header.Alg, parts[0]+"."+parts[1], signature) {
 		return bad(700027, "Client assertion failed signature validation.")
 	}
 	exp, err1 := claims.Exp.Int64()
@@ -65,10 +61,44 @@ func checkAssertion(p *Principal, assertion, base string, now time.Time) *tokenE
 		return bad(700021, "Client assertion application identifier doesn't match 'client_id' parameter.")
 	case !strings.HasPrefix(strings.ToLower(claims.Aud), strings.ToLower(base)+"/"):
 		return bad(700023, "Client assertion audience claim does not match Realm issuer.")
-	case now.After(p.Certificates[i].NotAfter):
+	case now.After(cert.NotAfter):
 		return bad(7000222, "The provided client certificate is expired.")
 	}
 	return nil
+}
+
+type assertionHeader struct {
+	Alg  string   `json:"alg"`
+	X5T  string   `json:"x5t"`
+	S256 string   `json:"x5t#S256"`
+	X5C  []string `json:"x5c"` // the chain, leaf first
+}
+
+// names reports whether the header's thumbprint is that of cert.
+func (h assertionHeader) names(cert *x509.Certificate) bool {
+	sha1Sum, sha256Sum := sha1.Sum(cert.Raw), sha256.Sum256(cert.Raw)
+	return sameThumbprint(h.S256, sha256Sum[:]) || sameThumbprint(h.X5T, sha1Sum[:])
+}
+
+// signer finds the certificate that an assertion is signed with, and whether
+// it is one of p's: registered, or brought along and issued by whom p trusts.
+// A chain that does not fit the thumbprint makes the whole malformed: nil.
+func (p *Principal) signer(h assertionHeader) (cert *x509.Certificate, known bool) {
+	i := slices.IndexFunc(p.Certificates, h.names)
+	if len(h.X5C) > 0 {
+		der, err := base64.StdEncoding.DecodeString(h.X5C[0])
+		if err != nil {
+			return nil, false
+		}
+		if cert, err = x509.ParseCertificate(der); err != nil || !h.names(cert) {
+			return nil, false
+		}
+		return cert, i >= 0 || slices.ContainsFunc(p.Issuers, func(issuer *x509.Certificate) bool { return cert.CheckSignatureFrom(issuer) == nil })
+	}
+	if i < 0 {
+		return &x509.Certificate{}, false
+	}
+	return p.Certificates[i], true
 }
 
 func readPart(part string, into any) bool {

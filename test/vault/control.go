@@ -157,7 +157,8 @@ func (s *Server) AddPrincipal(p Principal) error {
 	if p.ObjectID == "" {
 		p.ObjectID = randomGUID()
 	}
-	p.Secrets, p.Certificates, p.Assertions = slices.Clone(p.Secrets), slices.Clone(p.Certificates), slices.Clone(p.Assertions)
+	p.Secrets, p.Assertions = slices.Clone(p.Secrets), slices.Clone(p.Assertions)
+	p.Certificates, p.Issuers = slices.Clone(p.Certificates), slices.Clone(p.Issuers)
 	s.dir.put(p)
 	return nil
 }

@@ -19,6 +19,9 @@ type Principal struct {
 	Secrets []string `json:"secrets"`
 	// Certificates are those whose key may sign an assertion.
 	Certificates []*x509.Certificate `json:"-"`
+	// Issuers are those whose certificates may do so too, if the assertion
+	// brings its certificate along (x5c): so do managed identities.
+	Issuers []*x509.Certificate `json:"-"`
 	// Assertions are the federated tokens that are accepted as they stand.
 	Assertions []string `json:"assertions"`
 }

@@ -26,9 +26,11 @@
 // What is emulated: create, import, update, rotate, get, list keys and
 // versions, encrypt, decrypt, wrapkey, unwrapkey with RSA-OAEP-256, RSA-OAEP
 // and RSA1_5, delete, deletedkeys, recover, purge, /healthstatus; tokens for a
-// client secret, a signed or federated assertion (v1 and v2 endpoints), and
-// managed identities by the metadata service and in the style of App Service
-// ([Server.IdentityEnv]). Rotation policies, backups and other key types are not.
+// client secret, a signed (x5t, x5c) or federated assertion (v1 and v2
+// endpoints), managed identities by the metadata service and in the style of
+// App Service ([Server.IdentityEnv]), and those of an identity file
+// ([Server.IdentityFile]) at a region's token endpoint. Each cloud's token
+// endpoints know the audiences of that cloud alone. Rotation policies, backups and other key types are not.
 //
 // # Faults
 //
@@ -64,6 +66,7 @@
 //	GET    /requests                                  the last requests, oldest first
 //	POST   /principals                                {"clientId","tenantId","secrets","assertions","certificatesPem"}
 //	PUT    /identities                                [{"clientId","objectId","resourceId","system"}]
+//	POST   /identities/CLIENT_ID/file                 {"host","notBefore","life"}; answers the identity file
 //	POST   /tokens/revoke                             {"principal"}; all without it
 //	PUT    /tokens/lifetime                           {"lifetime"}
 //	POST   /clock                                     {"advance"}

@@ -152,7 +152,7 @@ func (s *Server) clientCredentials(r *http.Request, c *call, host, tenant string
 	case !slices.Contains(p.Secrets, form.Get("client_secret")):
 		return fail(401, "invalid_client", 7000215, "Invalid client secret provided. Ensure the secret being sent in the request is the client secret value, not the client secret ID, for a secret added to app '"+clientID+"'.")
 	}
-	if !knownResource(resource) {
+	if c, _ := loginCloud(host); !c.knows(resource) {
 		return fail(400, "invalid_resource", 500011, "The resource principal named "+resource+" was not found in the tenant.")
 	}
 	t := s.dir.issue(p.ClientID, p.ObjectID, p.TenantID, resource, now)

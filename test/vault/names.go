@@ -41,8 +41,25 @@ func splitHost(host string) (name string, c cloud, hsm, ok bool) {
 	return "", cloud{}, false, false
 }
 
+// regionalLogin is the domain of the public cloud's token endpoints of one
+// region, such as westus2.login.microsoft.com: managed identities are sent there.
+const regionalLogin = ".login.microsoft.com"
+
+// loginCloud is the cloud that a token endpoint's host belongs to.
+func loginCloud(host string) (cloud, bool) {
+	if region, ok := strings.CutSuffix(host, regionalLogin); ok && vaultNameForm.MatchString(region) {
+		return clouds[0], true
+	}
+	i := slices.IndexFunc(clouds, func(c cloud) bool { return slices.Contains(c.login, host) })
+	if i < 0 {
+		return cloud{}, false
+	}
+	return clouds[i], true
+}
+
 func isLogin(host string) bool {
-	return slices.ContainsFunc(clouds, func(c cloud) bool { return slices.Contains(c.login, host) })
+	_, ok := loginCloud(host)
+	return ok
 }
 
 // mapped reports whether a name belongs to the service that is emulated.
@@ -51,11 +68,9 @@ func mapped(host string) bool {
 	return isVault || isLogin(host) || host == metadataHost
 }
 
-// resources lists every audience that a token may be asked for.
-func knownResource(resource string) bool {
-	return slices.ContainsFunc(clouds, func(c cloud) bool {
-		return resource == "https://"+c.vault || resource == "https://"+c.hsm
-	})
+// knows reports whether tokens for an audience are given out in this cloud.
+func (c cloud) knows(resource string) bool {
+	return resource == "https://"+c.vault || resource == "https://"+c.hsm
 }
 
 // hostOnly strips the port and folds the case.

@@ -206,13 +206,20 @@ func selfSigned(t *testing.T, notAfter time.Time) (*x509.Certificate, *rsa.Priva
 // assertion signs what Microsoft's client signs, with RS256, naming cert.
 func assertion(t *testing.T, cert *x509.Certificate, signer *rsa.PrivateKey, aud, sub string, exp time.Duration) string {
 	t.Helper()
+	return signed(t, map[string]any{}, cert, signer, aud, sub, exp)
+}
+
+// signed is an assertion with more in its header.
+func signed(t *testing.T, header map[string]any, cert *x509.Certificate, signer *rsa.PrivateKey, aud, sub string, exp time.Duration) string {
+	t.Helper()
 	part := func(v any) string {
 		b, err := json.Marshal(v)
 		require.NoError(t, err)
 		return base64.RawURLEncoding.EncodeToString(b)
 	}
 	thumbprint := sha1.Sum(cert.Raw)
-	text := part(map[string]string{"alg": "RS256", "x5t": base64.RawURLEncoding.EncodeToString(thumbprint[:])}) + "." + part(map[string]any{
+	header["alg"], header["x5t"] = "RS256", base64.RawURLEncoding.EncodeToString(thumbprint[:])
+	text := part(header) + "." + part(map[string]any{
 		"aud": aud, "iss": "with-cert", "sub": sub, "nbf": time.Now().Add(-2 * time.Hour).Unix(), "exp": time.Now().Add(exp).Unix(),
 	})
 	digest := sha256.Sum256([]byte(text))
