@@ -146,8 +146,12 @@ func (p *authPolicy) noToken(ctx context.Context, host string, failure *Error) e
 	return p.fail(ctx, failure)
 }
 
-// vaultAuthCode is the code that a vault's 401 begins its message with.
-var vaultAuthCode = pattern(`\bAKV\d{5}\b`)
+// vaultAuthCode is the code that a vault's 401 begins its message with, and
+// vaultExpects the audience that the message wants.
+var (
+	vaultAuthCode = pattern(`\bAKV\d{5}\b`)
+	vaultExpects  = pattern(`\baudience\. Expected (https://[0-9A-Za-z.-]{1,100})`)
+)
 
 // refused says that the vault has refused a token, which one, and what for.
 func (p *authPolicy) refused(host string, sent TokenRequest, resp *http.Response) *Error {
@@ -159,6 +163,10 @@ func (p *authPolicy) refused(host string, sent TokenRequest, resp *http.Response
 	if body, err := runtime.Payload(resp); err == nil {
 		if code = string(vaultAuthCode().Find(body)); code != "" {
 			code = ", " + code
+		}
+		// A proxy may have changed the header; the message is the vault's own.
+		if m := vaultExpects().FindSubmatch(body); m != nil {
+			wants = "it wants one for " + strings.TrimSuffix(string(m[1]), ".")
 		}
 	}
 	return &Error{

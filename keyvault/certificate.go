@@ -20,6 +20,9 @@ type clientCertificate struct {
 	chain []*x509.Certificate
 }
 
+// errPassword is a password that is wrong or missing.
+var errPassword = errors.New("the password does not open it")
+
 // readCertificate reads a client certificate in PEM or PKCS#12. Each way for it
 // to be useless has its own message: "wrong password" is said of nothing else.
 func readCertificate(path string, password Secret) (*clientCertificate, error) {
@@ -27,22 +30,33 @@ func readCertificate(path string, password Secret) (*clientCertificate, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer clear(data)
+	c, err := parseCertificate(data, password)
+	switch {
+	case errors.Is(err, errPassword) && password.IsZero():
+		err = errors.New("the PKCS#12 file has a password: set aadClientCertPassword")
+	case errors.Is(err, errPassword):
+		err = errors.New("aadClientCertPassword is not the password of this PKCS#12 file")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return c, nil
+}
+
+func parseCertificate(data []byte, password Secret) (*clientCertificate, error) {
 	var key crypto.PrivateKey
 	var chain []*x509.Certificate
+	var err error
 	if bytes.Contains(data, []byte("-----BEGIN ")) {
 		key, chain, err = parsePEM(data)
 	} else {
 		key, chain, err = parsePKCS12(data, password)
 	}
-	clear(data)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
-	c, err := pair(key, chain, time.Now())
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
-	}
-	return c, nil
+	return pair(key, chain, time.Now())
 }
 
 func parsePEM(data []byte) (key crypto.PrivateKey, chain []*x509.Certificate, err error) {
@@ -81,10 +95,8 @@ func parseKey(block *pem.Block) (crypto.PrivateKey, error) {
 func parsePKCS12(data []byte, password Secret) (crypto.PrivateKey, []*x509.Certificate, error) {
 	key, cert, rest, err := pkcs12.DecodeChain(data, password.Reveal())
 	switch {
-	case errors.Is(err, pkcs12.ErrIncorrectPassword) && password.IsZero():
-		return nil, nil, errors.New("the PKCS#12 file has a password: set aadClientCertPassword")
 	case errors.Is(err, pkcs12.ErrIncorrectPassword):
-		return nil, nil, errors.New("aadClientCertPassword is not the password of this PKCS#12 file")
+		return nil, nil, errPassword
 	case err != nil:
 		var unsupported pkcs12.NotImplementedError
 		if errors.As(err, &unsupported) {

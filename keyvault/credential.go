@@ -1,20 +1,15 @@
 package keyvault
 
 import (
-	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/cloud"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
-	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 )
 
 // CredentialOptions are what azure.json does not say.
@@ -26,6 +21,11 @@ type CredentialOptions struct {
 	RootCAs   *x509.CertPool
 	Transport http.RoundTripper
 	Proxy     *ProxyMode
+	// Warn is told, once, what keeps azure.json or a file that it names from
+	// being used while what was read before still is; Info, that this is over.
+	// nil drops it. They must not block.
+	Warn func(text string)
+	Info func(text string)
 }
 
 // WorkloadIdentity is what the workload identity webhook sets in the
@@ -36,18 +36,17 @@ type WorkloadIdentity struct {
 	TokenFile string
 }
 
-// A Credential signs in to Azure. Every token is fetched anew, with the
-// certificate or federated token that is on disk at that time: the cache is the
+// A Credential signs in to Azure. Every token is fetched anew, with what
+// azure.json and the files that it names say at that time: the cache is the
 // client's, which knows when a vault has refused a token.
 type Credential struct {
-	cfg       *AzureConfig
 	opts      CredentialOptions
-	method    method
-	tenant    string
 	transport *transporter
 
-	mu          sync.Mutex
-	certificate *clientCertificate // the last good one; guarded by mu
+	mu    sync.Mutex
+	cfg   *AzureConfig // the last good one; guarded by mu, as is the rest
+	used  *identity    // the last good one; nil before it is needed
+	fault string       // that was reported last; empty when all is well
 }
 
 // NewCredential checks all that can be checked without the network.
@@ -56,23 +55,13 @@ func NewCredential(cfg *AzureConfig, opts CredentialOptions) (*Credential, error
 	if err != nil {
 		return nil, prefixEach(cfg.path, err)
 	}
-	c := &Credential{cfg: cfg, opts: opts, method: m, tenant: cfg.TenantID}
-	switch m {
-	case methodWorkload:
-		if c.opts.WorkloadIdentity.ClientID == "" {
-			c.opts.WorkloadIdentity.ClientID = cfg.ClientID
-		}
-		if c.opts.WorkloadIdentity.TenantID == "" {
-			c.opts.WorkloadIdentity.TenantID = cfg.TenantID
-		}
-		c.tenant = c.opts.WorkloadIdentity.TenantID
-		err = c.opts.WorkloadIdentity.check()
-	case methodCertificate:
-		if _, err = c.currentCertificate(); err != nil {
-			err = fmt.Errorf("aadClientCertPath: %w", err)
-		}
-	case methodDataPlane:
-		err = errors.New("aadMSIDataPlaneIdentityPath is not supported yet: use workload identity, managed identity, a client secret or a client certificate")
+	c := &Credential{cfg: cfg, opts: opts}
+	if m == methodWorkload {
+		// Its token is short-lived, so it is nobody's fault to be here a moment
+		// before it.
+		err = opts.WorkloadIdentity.orFrom(cfg).check()
+	} else {
+		c.used, err = c.read(cfg)
 	}
 	if err != nil {
 		return nil, prefixEach(cfg.path, err)
@@ -83,6 +72,17 @@ func NewCredential(cfg *AzureConfig, opts CredentialOptions) (*Credential, error
 	}
 	c.transport = newTransporter(rt)
 	return c, nil
+}
+
+// orFrom takes from azure.json what the environment does not say.
+func (w WorkloadIdentity) orFrom(cfg *AzureConfig) WorkloadIdentity {
+	if w.ClientID == "" {
+		w.ClientID = cfg.ClientID
+	}
+	if w.TenantID == "" {
+		w.TenantID = cfg.TenantID
+	}
+	return w
 }
 
 func (w WorkloadIdentity) check() error {
@@ -98,7 +98,11 @@ func (w WorkloadIdentity) check() error {
 }
 
 // Method names the way to sign in, for logs.
-func (c *Credential) Method() string { return string(c.method) }
+func (c *Credential) Method() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cfg.Method()
+}
 
 // String does not show what is inside.
 func (c *Credential) String() string { return c.Method() }
@@ -108,96 +112,36 @@ func (c *Credential) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(c.Metho
 
 // Token implements TokenSource.
 func (c *Credential) Token(ctx context.Context, req TokenRequest) (azcore.AccessToken, error) {
-	if failure := c.checkTenant(req.TenantID); failure != nil {
-		return azcore.AccessToken{}, failure
-	}
-	cred, err := c.build()
-	if err != nil {
+	id, fault := c.current()
+	if id == nil {
 		// The file has become unreadable or useless since the start; another
 		// version of it may come.
+		return azcore.AccessToken{}, &Error{Reason: CredentialsUnavailable, Text: oneLine(fault), Err: fault}
+	}
+	if failure := id.checkTenant(req.TenantID); failure != nil {
+		return azcore.AccessToken{}, failure.withFault(fault)
+	}
+	cred, err := id.build(c.transport)
+	if err != nil {
 		return azcore.AccessToken{}, &Error{Reason: CredentialsUnavailable, Text: err.Error(), Err: err}
 	}
 	tro := policy.TokenRequestOptions{Scopes: []string{req.Scope}}
-	if c.method == methodManaged {
+	if id.method == methodManaged {
 		// Its library keeps tokens for the life of the process; any claims at
 		// all make it ask again, and are not sent.
 		tro.Claims = `{"access_token":{}}`
 	}
 	tk, err := cred.GetToken(ctx, tro)
 	if err != nil {
-		return azcore.AccessToken{}, c.failure(ctx, err)
+		return azcore.AccessToken{}, id.failure(ctx, err).withFault(fault)
 	}
 	return tk, nil
 }
 
-// checkTenant refuses a vault of another directory before any secret is sent.
-// A tenant that is written as a domain name cannot be compared.
-func (c *Credential) checkTenant(vaults string) *Error {
-	if c.method == methodManaged || vaults == "" || !guidForm().MatchString(c.tenant) || strings.EqualFold(vaults, c.tenant) {
-		return nil
+// withFault adds to a refusal what kept a newer identity from being used.
+func (e *Error) withFault(fault error) *Error {
+	if fault != nil && e.Reason == CredentialsRefused {
+		e.Text += "; what was read before was used, because " + oneLine(fault)
 	}
-	return &Error{Reason: CredentialsRefused, Text: fmt.Sprintf(
-		"the vault belongs to tenant %s, the credential to tenant %s: check tenantId in azure.json and the vault's name", vaults, clean(c.tenant, 36))}
-}
-
-// currentCertificate reads the certificate file. While that is useless, perhaps
-// because it is just being written, the one before still signs in.
-func (c *Credential) currentCertificate() (*clientCertificate, error) {
-	cert, err := readCertificate(c.cfg.ClientCertPath, c.cfg.ClientCertPassword)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if err == nil {
-		c.certificate = cert
-	}
-	if c.certificate == nil || err != nil && time.Now().After(c.certificate.chain[0].NotAfter) {
-		return nil, err
-	}
-	return c.certificate, nil
-}
-
-// build makes a credential of the SDK. A new one has an empty token cache.
-func (c *Credential) build() (azcore.TokenCredential, error) {
-	options := azcore.ClientOptions{
-		Cloud:     cloud.Configuration{ActiveDirectoryAuthorityHost: c.cfg.Cloud().Authority},
-		Transport: c.transport,
-		// The SDK's own times are made for jobs, not for a request that waits.
-		Retry: policy.RetryOptions{MaxRetries: 1, RetryDelay: 200 * time.Millisecond, MaxRetryDelay: 2 * time.Second},
-	}
-	switch c.method {
-	case methodSecret:
-		return azidentity.NewClientSecretCredential(c.cfg.TenantID, c.cfg.ClientID, c.cfg.ClientSecret.Reveal(),
-			&azidentity.ClientSecretCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: true})
-	case methodCertificate:
-		cert, err := c.currentCertificate()
-		if err != nil {
-			return nil, err
-		}
-		return azidentity.NewClientCertificateCredential(c.cfg.TenantID, c.cfg.ClientID, cert.chain, cert.key,
-			&azidentity.ClientCertificateCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: true, SendCertificateChain: true})
-	case methodWorkload:
-		w := c.opts.WorkloadIdentity
-		data, err := readFile(w.TokenFile, maxConfigSize)
-		if err != nil {
-			return nil, fmt.Errorf("the federated token: %w", err)
-		}
-		assertion := string(bytes.TrimSpace(data))
-		if assertion == "" {
-			return nil, fmt.Errorf("the federated token: %s: empty file", w.TokenFile)
-		}
-		return azidentity.NewClientAssertionCredential(w.TenantID, w.ClientID, func(context.Context) (string, error) { return assertion, nil },
-			&azidentity.ClientAssertionCredentialOptions{ClientOptions: options, DisableInstanceDiscovery: true})
-	case methodManaged:
-		// The metadata service restarts with its host: 404 and 410 pass.
-		options.Retry = policy.RetryOptions{MaxRetries: 2, RetryDelay: 500 * time.Millisecond, MaxRetryDelay: 3 * time.Second, TryTimeout: fetchTimeout}
-		mi := &azidentity.ManagedIdentityCredentialOptions{ClientOptions: options}
-		switch id := c.cfg.UserAssignedIdentityID; {
-		case id == "":
-		case isResourceID(id):
-			mi.ID = azidentity.ResourceID(id)
-		default:
-			mi.ID = azidentity.ClientID(id)
-		}
-		return azidentity.NewManagedIdentityCredential(mi)
-	}
-	return nil, errors.New("no way to sign in")
+	return e
 }

@@ -29,6 +29,9 @@ type Error struct {
 	Text string
 	// Err is the cause for errors.Is and errors.As; it is not part of the text.
 	Err error
+
+	// pause is how long a sign-in host must not be asked again, if longer than usual.
+	pause time.Duration
 }
 
 func (e *Error) Error() string {

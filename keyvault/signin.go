@@ -5,10 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
 	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 )
+
+// identityPause is how long the metadata service is left alone once it has said
+// that there is no such identity.
+const identityPause = time.Minute
 
 // signInCode is the number of a refusal by the directory.
 var signInCode = pattern(`\bAADSTS\d{4,8}\b`)
@@ -31,7 +37,7 @@ var signInHints = map[string]string{
 
 // failure puts a failed sign-in in words. What the endpoint says is cut to its
 // code: its message names the application and its callers.
-func (c *Credential) failure(ctx context.Context, err error) *Error {
+func (id *identity) failure(ctx context.Context, err error) *Error {
 	// The library's error is not kept: it holds the request, and so the secret.
 	e := &Error{Reason: CredentialsUnavailable}
 	s := traceOf(ctx).snapshot()
@@ -46,7 +52,7 @@ func (c *Credential) failure(ctx context.Context, err error) *Error {
 	}
 	if s.err != nil {
 		text, cause := netCause(s.err)
-		e.Cause, e.Text = cause, fmt.Sprintf("signing in with a %s: %s: %s", c.method, host, text)
+		e.Cause, e.Text = cause, fmt.Sprintf("signing in with a %s: %s: %s", id.method, host, text)
 		return e
 	}
 	e.Status = s.status
@@ -59,6 +65,9 @@ func (c *Credential) failure(ctx context.Context, err error) *Error {
 		}
 	}
 	e.Code = code
+	if e.Status == http.StatusTooManyRequests && failed != nil && failed.RawResponse != nil {
+		e.pause = min(retryAfter(failed.RawResponse.Header, time.Now()), maxRetryAfter)
+	}
 	detail := fmt.Sprintf("http %d", e.Status)
 	if code != "" {
 		detail += ", " + code
@@ -66,25 +75,46 @@ func (c *Credential) failure(ctx context.Context, err error) *Error {
 	switch {
 	case e.Status == http.StatusBadRequest, e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden && code != "":
 		e.Reason = CredentialsRefused
-		e.Text = fmt.Sprintf("%s refuses the %s (%s): %s", host, c.method, detail, c.hint(code))
+		if said := metadataSays(err); id.method == methodManaged && said != "" {
+			detail += ", " + said
+		}
+		if id.method == methodManaged {
+			// Only a change of the machine or of azure.json mends it.
+			e.pause = identityPause
+		}
+		e.Text = fmt.Sprintf("%s refuses the %s (%s): %s", host, id.method, detail, id.hint(code))
 	case e.Status >= 200 && e.Status < 300:
-		e.Text = fmt.Sprintf("%s: the answer to a sign-in with a %s is not a token (%s)", host, c.method, detail)
+		e.Text = fmt.Sprintf("%s: the answer to a sign-in with a %s is not a token (%s)", host, id.method, detail)
 	case e.Status != 0:
 		e.Cause = CauseServer
-		e.Text = fmt.Sprintf("%s gives no token for the %s (%s)", host, c.method, detail)
+		e.Text = fmt.Sprintf("%s gives no token for the %s (%s)", host, id.method, detail)
 	default:
-		e.Text = fmt.Sprintf("signing in with a %s was not possible", c.method)
+		e.Text = fmt.Sprintf("signing in with a %s was not possible", id.method)
 	}
 	return e
 }
 
-func (c *Credential) hint(code string) string {
+// metadataSays finds what the metadata service says, in its own words: these
+// name nobody, so they are shown.
+func metadataSays(err error) string {
+	for _, said := range []string{"Multiple user assigned identities exist", "Identity not found"} {
+		if strings.Contains(err.Error(), said) {
+			return said
+		}
+	}
+	return ""
+}
+
+func (id *identity) hint(code string) string {
+	if id.method == methodDataPlane && code != "AADSTS700024" {
+		return "the identity file that aadMSIDataPlaneIdentityPath names is out of date, or not this cluster's"
+	}
 	if h := signInHints[code]; h != "" {
 		return h
 	}
-	switch c.method {
+	switch id.method {
 	case methodManaged:
-		if c.cfg.UserAssignedIdentityID == "" {
+		if id.client == "" {
 			return "this machine has no system-assigned identity, or several others: set userAssignedIdentityID in azure.json"
 		}
 		return "userAssignedIdentityID is not an identity of this machine"

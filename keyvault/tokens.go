@@ -154,7 +154,7 @@ func (c *tokenCache) fetch(req TokenRequest, done chan struct{}) {
 		if err.Reason == CredentialsRefused {
 			limit = maxRefusedPause
 		}
-		e.nextFetch = now.Add(min(time.Second<<min(e.failures-1, 6), limit))
+		e.nextFetch = now.Add(max(min(time.Second<<min(e.failures-1, 6), limit), err.pause))
 		return
 	}
 	e.token, e.err, e.failures = tk.Token, nil, 0

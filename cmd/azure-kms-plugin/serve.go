@@ -22,7 +22,7 @@ func serve(ctx context.Context, stop <-chan os.Signal, o options, faults []strin
 	azlog.SetListener(nil)
 	logs := newLoggers(stderr, o.json, o.verbosity)
 
-	id, idFaults := signIn(o)
+	id, idFaults := signIn(o, logs.main)
 	faults = slices.Concat(faults, idFaults, checkEnvironment())
 	if len(faults) > 0 {
 		complain(stderr, faults)
@@ -66,7 +66,7 @@ type identity struct {
 // signIn reads azure.json and makes the credential, without using the network.
 // It reports its faults beside those of the command line, so it is done even
 // if there are some.
-func signIn(o options) (id identity, faults []string) {
+func signIn(o options, log *zap.Logger) (id identity, faults []string) {
 	if o.caFile != "" {
 		if err := keyvault.CheckCAFile(o.caFile); err != nil {
 			faults = append(faults, "--ca-file: "+err.Error())
@@ -81,6 +81,8 @@ func signIn(o options) (id identity, faults []string) {
 		id.config = cfg
 		id.credential, err = keyvault.NewCredential(cfg, keyvault.CredentialOptions{
 			WorkloadIdentity: workloadIdentity(), CAFile: o.caFile, Proxy: o.proxy(),
+			Warn: func(text string) { log.Warn("signing in: " + text) },
+			Info: func(text string) { log.Info("signing in: " + text) },
 		})
 	}
 	if err != nil {
