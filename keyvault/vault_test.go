@@ -2,7 +2,6 @@ package keyvault_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -344,13 +343,4 @@ func TestVault_SignInUnavailable(t *testing.T) {
 			l.srv.RemoveFault(id)
 		})
 	}
-}
-
-func TestVault_ProxyIsNeverForTheMetadataService(t *testing.T) {
-	t.Setenv("HTTP_PROXY", "http://u:PWCANARY@127.0.0.1:3128")
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodGet, "http://169.254.169.254/metadata/identity/oauth2/token", nil)
-	require.NoError(t, err)
-	u, err := keyvault.ProxyFor(req)
-	require.NoError(t, err)
-	require.Nil(t, u)
 }
