@@ -123,7 +123,7 @@ func (c *AzureConfig) method() (method, error) {
 	case c.ClientID != "":
 		return "", errors.New("aadClientId is set, but neither aadClientSecret nor aadClientCertPath")
 	}
-	return "", errors.New("no credential: set useWorkloadIdentityExtension or useManagedIdentityExtension to true, or aadClientId with aadClientSecret or aadClientCertPath")
+	return "", errors.New("no credential: set useWorkloadIdentityExtension or useManagedIdentityExtension to true, or aadClientId with aadClientSecret or aadClientCertPath, or aadMSIDataPlaneIdentityPath")
 }
 
 func (c *AzureConfig) needPrincipal(with string) error {

@@ -13,6 +13,11 @@
 // is none. At most one retry is made inside that time, by the SDK's own retry
 // policy. [Background] marks calls that nobody waits for.
 //
+// # Files
+//
+// A [Credential] reads azure.json and the file that it names for every token.
+// While one of them is of no use, what was read before signs in.
+//
 // # Concurrency
 //
 // Everything here is safe for concurrent use. A Client has at most 64

@@ -111,6 +111,16 @@ func TestReread_FilesAreReadWhileAzureJSONIsBroken(t *testing.T) {
 		require.Contains(t, warns[1], path+": line 1, column")
 		require.Contains(t, warns[1], "empty file")
 		require.Empty(t, infos)
+		// The same holds for one that is good itself but names what is not there.
+		require.NoError(t, os.WriteFile(path, []byte(`{"tenantId":"t","aadClientId":"c","aadClientCertPath":"/no/such/cert"}`), 0o600))
+		vol.put(t, "token", []byte("J2b"))
+		time.Sleep(time.Minute)
+		require.Nil(t, decrypts(t, c))
+		require.Equal(t, "J2b", d.forms[len(d.forms)-1].Get("client_assertion"))
+		warns, _ = seen.take()
+		require.Len(t, warns, 1)
+		require.Contains(t, warns[0], "/no/such/cert")
+
 		vol.put(t, "token", []byte("J3"))
 		require.NoError(t, os.WriteFile(path, []byte(`{"useWorkloadIdentityExtension":true}`), 0o600))
 		time.Sleep(time.Minute)

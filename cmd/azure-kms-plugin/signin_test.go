@@ -47,16 +47,16 @@ func encode(t *testing.T, fields map[string]any) []byte {
 	return data
 }
 
-// A rotation is a way to sign in whose file changes while the program runs. The
+// A renewal is a way to sign in whose file changes while the program runs. The
 // principal is "app"; next makes a version that alone is good from then on.
-type rotation struct {
+type renewal struct {
 	next   func(t *testing.T, srv *vault.Server) []byte
 	config func(srv *vault.Server, path string) map[string]any // azure.json; nil if that is what changes
 }
 
-func rotations() map[string]rotation {
+func renewals() map[string]renewal {
 	n := 0
-	return map[string]rotation{
+	return map[string]renewal{
 		"secret in azure.json": {
 			next: func(t *testing.T, srv *vault.Server) []byte {
 				n++
@@ -116,7 +116,7 @@ func newCertificate(t *testing.T) (*x509.Certificate, []byte) {
 // Cases A03 and A04, through everything: what signs in is exchanged on disk, is
 // empty or half there for a while, and the same process goes on.
 func TestServe_RotatedSignIn(t *testing.T) {
-	for name, r := range rotations() {
+	for name, r := range renewals() {
 		t.Run(name, func(t *testing.T) {
 			srv, v, version := newVault(t, vault.Config{})
 			dir := shortDir(t)

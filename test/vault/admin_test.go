@@ -99,6 +99,7 @@ func TestEverythingCanBeDoneOverTheAdminPort(t *testing.T) {
 	do("POST", "/principals", `{"clientId":"app-2","secrets":["s"],"assertions":["j.w.t"]}`)
 	do("PUT", "/vaults/kvlab/access/app-2", `["get","decrypt"]`)
 	do("PUT", "/identities", `[{"clientId":"mi-1","system":true}]`)
+	do("POST", "/identities/mi-2/file", `{"host":"login.microsoftonline.us","life":"1h"}`)
 	do("POST", "/tokens/revoke", `{"principal":"app-2"}`)
 	do("PUT", "/tokens/lifetime", `{"lifetime":"90s"}`)
 	var at struct{ Time time.Time }
@@ -146,6 +147,8 @@ func TestTheAdminPortSaysWhatIsWrong(t *testing.T) {
 		{"PUT", "/vaults/kvlab/access/nobody", `["get"]`, 400, "not a principal"},
 		{"PUT", "/tokens/lifetime", `{}`, 400, "positive duration"},
 		{"POST", "/principals", `{}`, 400, "client ID"},
+		{"POST", "/identities/mi/file", `{"host":"login.example"}`, 400, "not the host of a token endpoint"},
+		{"POST", "/identities/mi/file", `{"life":"-1h"}`, 400, "positive duration"},
 	} {
 		var out struct{ Error string }
 		require.Equal(t, tc.status, admin(t, srv, tc.method, tc.path, tc.body, &out), tc.path)
