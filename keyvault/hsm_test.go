@@ -2,7 +2,10 @@ package keyvault_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -24,9 +27,17 @@ func (l *lab) hsm(t *testing.T) (*vault.Vault, keyvault.Ref) {
 
 // Case A07: a Managed HSM has an audience of its own, and so has each cloud's.
 func TestHSM_RoundTripInEveryCloud(t *testing.T) {
-	for _, domain := range []string{"managedhsm.azure.net", "managedhsm.usgovcloudapi.net", "managedhsm.azure.cn"} {
+	for domain, cloud := range map[string]string{
+		"managedhsm.azure.net":         "AzurePublicCloud",
+		"managedhsm.usgovcloudapi.net": "AzureUSGovernmentCloud",
+		"managedhsm.azure.cn":          "AzureChinaCloud",
+	} {
 		t.Run(domain, func(t *testing.T) {
 			l := newLab(t, vault.Config{})
+			path := filepath.Join(t.TempDir(), "azure.json")
+			require.NoError(t, os.WriteFile(path, fmt.Appendf(nil, `{"cloud": %q, "tenantId": %q, "aadClientId": %q, "aadClientSecret": %q}`,
+				cloud, l.srv.TenantID, l.srv.ClientID, l.srv.ClientSecret), 0o600))
+			l.connect(t, path, l.srv.Transport())
 			h, err := l.srv.VaultAt("hsmlab." + domain)
 			require.NoError(t, err)
 			require.NoError(t, h.ImportKey("k1", v1, testKey(t)))
