@@ -44,8 +44,8 @@ type keyring struct {
 	current keyvault.Ref
 	// unfinished: the switch to current has run into a fault.
 	unfinished bool
-	keys    map[string]*rsa.PrivateKey // by version
-	hints   []string
+	keys       map[string]*rsa.PrivateKey // by version
+	hints      []string
 
 	calls atomic.Int64
 	// hook, if set, is called first and may block, fail or panic.
