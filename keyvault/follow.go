@@ -53,22 +53,21 @@ func (f *follower) round(ctx context.Context) time.Duration {
 			f.learn(ctx, a)
 		}
 	}
-	for ctx.Err() == nil {
-		now := f.clock.at(time.Now())
-		switch s := f.ring.next(now); {
-		case s.verify != nil:
-			f.verify(ctx, s.verify)
-		case s.adopt != nil:
-			f.adopt(s.adopt, AdoptedByRotation)
-		default:
-			wait := time.Until(f.poll.at)
-			if !s.again.IsZero() {
-				wait = min(wait, s.again.Sub(now))
-			}
-			return max(wait, 0)
+	now := f.clock.at(time.Now())
+	switch s := f.ring.next(now); {
+	case s.verify != nil:
+		f.verify(ctx, s.verify)
+		return 0
+	case s.adopt != nil:
+		f.adopt(s.adopt, AdoptedByRotation)
+		return 0
+	default:
+		wait := time.Until(f.poll.at)
+		if !s.again.IsZero() {
+			wait = min(wait, s.again.Sub(now))
 		}
+		return max(wait, 0)
 	}
-	return 0
 }
 
 // learn takes in the newest version. When it is a new one, there may be others

@@ -20,7 +20,7 @@ const (
 
 // A guide tells a keyring about new versions.
 type guide interface {
-	// round does what is due, and returns how long nothing will be.
+	// round does one thing that is due, and returns how long nothing will be.
 	round(ctx context.Context) time.Duration
 }
 
