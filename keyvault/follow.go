@@ -58,6 +58,10 @@ func (f *follower) round(ctx context.Context) time.Duration {
 	case s.verify != nil:
 		f.verify(ctx, s.verify)
 		return 0
+	case s.adopt != nil && f.keys.impaired.Load() && s.adopt.proven.Before(now.Add(-verifyAgain)):
+		// The vault has failed somebody since: the proof may not hold any more.
+		f.verify(ctx, s.adopt)
+		return 0
 	case s.adopt != nil:
 		f.adopt(s.adopt, AdoptedByRotation)
 		return 0

@@ -182,6 +182,28 @@ func TestFollow_OutageAtTheSwitch(t *testing.T) {
 	})
 }
 
+// An outage that is known stops the switch, though the last round trip is fresh.
+func TestFollow_OutageJustBeforeTheSwitch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &modelVault{}
+		first := v.rotate(nil)
+		time.Sleep(time.Hour)
+		r := newReplica(t, v, 0)
+		defer func() { r.stop() }()
+		synctest.Wait()
+		second := v.rotate(nil)
+		rest(170 * time.Second)
+		r.way.setFail(keyvault.Unreachable, keyvault.OpEncrypt, keyvault.OpDecrypt)
+		current := key0.WithVersion(first.id)
+		r.observe(keyvault.OpDecrypt, current, &keyvault.Error{Op: keyvault.OpDecrypt, Key: current, Reason: keyvault.Unreachable})
+		rest(time.Minute)
+		require.Equal(t, id(first), r.keys.KeyID(""))
+		r.way.setFail("")
+		rest(verifyPause)
+		require.Equal(t, id(second), r.keys.KeyID(""))
+	})
+}
+
 // After the switch, a fault takes those back who hold a seed under the old ID only.
 func TestFollow_OutageAfterTheSwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -14,8 +14,10 @@ const (
 	// lateAfter is how long nothing can move, whatever the vault does: no call
 	// made here may take longer than a small part of it.
 	lateAfter = 90 * time.Second
-	// maxRest bounds a rest, so that a beat comes at least so often.
+	// maxRest bounds a rest, so that a beat comes at least so often, and minRest
+	// does, so that no mistake here can hammer the vault.
 	maxRest = 30 * time.Second
+	minRest = 100 * time.Millisecond
 )
 
 // A guide tells a keyring about new versions.
@@ -38,7 +40,7 @@ func (p *pulse) tick() { p.beat.Store(int64(time.Since(p.born))) }
 func (k *Keyring) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		k.pulse.tick()
-		timer := time.NewTimer(min(k.guide.round(ctx), maxRest))
+		timer := time.NewTimer(min(max(k.guide.round(ctx), minRest), maxRest))
 		k.pulse.tick()
 		select {
 		case <-timer.C:

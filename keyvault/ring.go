@@ -217,6 +217,6 @@ func (r *ring) verified(m *member, now time.Time, ok bool) {
 	if ok {
 		m.proven, m.retry = now, time.Time{}
 	} else {
-		m.retry = now.Add(verifyAgain)
+		m.proven, m.retry = time.Time{}, now.Add(verifyAgain)
 	}
 }
