@@ -41,11 +41,10 @@ func TestRotation(t *testing.T) {
 		p.restartEverything(objects)
 	})
 
-	for i, o := range []outage{
-		{begins: -3 * time.Second, fault: vault.Fault{Refuse: true}},
-		{begins: 0, fault: vault.Fault{Drop: true}},
-		{begins: time.Second, fault: vault.Fault{Refuse: true}},
-		{begins: 6 * time.Second, fault: vault.Fault{Drop: true}},
+	for _, o := range []outage{
+		{begins: -3 * time.Second, lasts: 35 * time.Second, fault: vault.Fault{Refuse: true}},
+		{begins: time.Second, lasts: 200 * time.Second, fault: vault.Fault{Drop: true}},
+		{begins: 6 * time.Second, lasts: 35 * time.Second, fault: vault.Fault{Refuse: true}},
 	} {
 		t.Run("outage "+o.begins.String(), func(t *testing.T) {
 			watch := p.startWatch()
@@ -57,17 +56,19 @@ func TestRotation(t *testing.T) {
 			_, turned := p.awaitServers(r)
 			load.await(t, 60)
 			objects = append(load.end(), turned...)
-			load.report(t.Name(), "around an outage of "+outageLasts.String())
+			load.report(t.Name(), "around an outage of "+o.lasts.String())
 			report.row(t.Name(), "plugins on the new key", "3", "0", "within "+round(spread).String())
 			watch.end()
 			require.Empty(t, load.writes.failed, first(load.writes.failed))
 			require.Empty(t, load.reads.failed, first(load.reads.failed))
-			if i == 3 {
-				p.restartEverything(objects)
-			}
 		})
 	}
 
+	r := p.rotate()
+	ids = append(ids, r.keyID)
+	p.awaitPlugins(r)
+	_, turned := p.awaitServers(r)
+	p.restartEverything(append(objects, turned...))
 	count := p.versions()
 	for _, id := range ids {
 		require.Positive(t, count[id], "nothing lies under %s", id)
@@ -75,13 +76,12 @@ func TestRotation(t *testing.T) {
 	report.row(t.Name(), "key versions with data in the end", fmt.Sprint(len(ids)), "0", "")
 }
 
-// outageLasts is longer than a probe period, and than kube-apiserver's 20 s memory
-// of a Status.
-const outageLasts = 35 * time.Second
-
-// An outage begins at a time relative to the switch.
+// An outage begins at a time relative to the switch. One that lasts for more than
+// three minutes outlives kube-apiserver's patience with a key ID that it has no seed
+// under.
 type outage struct {
 	begins time.Duration
+	lasts  time.Duration
 	fault  vault.Fault
 }
 
@@ -90,7 +90,7 @@ func (p *controlPlane) play(o outage, r rotation) {
 	p.t.Helper()
 	time.Sleep(time.Until(r.due.Add(o.begins)))
 	id := p.vault.AddFault(o.fault)
-	time.Sleep(outageLasts)
+	time.Sleep(o.lasts)
 	p.vault.RemoveFault(id)
 }
 
