@@ -124,9 +124,9 @@ func (p *controlPlane) awaitPlugins(r rotation) (spread time.Duration, last time
 // returns when the last one was seen to, and what was written to see that.
 func (p *controlPlane) awaitServers(r rotation) (last time.Time, objects []stack.Object) {
 	p.t.Helper()
-	left := append([]*node{}, p.nodes...)
+	left, began := append([]*node{}, p.nodes...), time.Now()
 	for round := 0; len(left) > 0; round++ {
-		require.Less(p.t, time.Since(r.due), 3*time.Minute, "%s does not write under the new version", left[0].name)
+		require.Less(p.t, time.Since(began), 3*time.Minute, "%s does not write under the new version", left[0].name)
 		for i, n := range left {
 			o := secret(fmt.Sprintf("turn-%s-%s-%d", r.version[:8], n.name, round))
 			require.NoError(p.t, n.api.Client.Create(p.t.Context(), o), n.name)
