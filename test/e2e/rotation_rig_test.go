@@ -44,6 +44,13 @@ func (p *controlPlane) addFollower(name, clientID, secret string) *node {
 	return n
 }
 
+// within has a subtest be the one that fails, until it ends.
+func (p *controlPlane) within(t *testing.T) {
+	outer := p.t
+	p.t = t
+	t.Cleanup(func() { p.t = outer })
+}
+
 // A change is a line of a plugin's log that puts a change of its key ID on record.
 type change struct {
 	Time            time.Time

@@ -18,7 +18,7 @@ type watch struct {
 
 	mu     sync.Mutex
 	probes int
-	turns  []turn
+	turns  turns
 }
 
 // A turn is a change of a node's readiness.
@@ -43,6 +43,19 @@ func (t turn) why() string {
 		}
 	}
 	return t.err.Error()
+}
+
+// turns are those of all nodes.
+type turns []turn
+
+// because returns those to not ready by one check: a busy machine fails others.
+func (all turns) because(check string) (found turns) {
+	for _, t := range all {
+		if t.err != nil && strings.Contains(t.err.Error(), "[-]"+check) {
+			found = append(found, t)
+		}
+	}
+	return found
 }
 
 // startWatch takes every node for ready at first.
@@ -81,7 +94,7 @@ func (w *watch) follow(ctx context.Context, n *node) {
 }
 
 // end stops the watch, adds a row to the table and returns all turns.
-func (w *watch) end() []turn {
+func (w *watch) end() turns {
 	w.stop()
 	w.wait.Wait()
 	bad := 0
