@@ -27,6 +27,11 @@ func acts(o options) []act {
 		{"Look at one of them in etcd", showStored},
 		{"Restart everything", restartAll},
 		{"Read all back", readSecrets},
+		{"Rotate the key in the vault", rotateKey},
+		{"The API server takes the new key", waitForAPIServer},
+		{"Rewrite all secrets, as a storage migration does", rewriteSecrets},
+		{"Disable the old version and restart everything", retireVersion},
+		{"Read all back, with the new version alone", readSecrets},
 	}
 	if !o.once {
 		list = append(list, act{"The plugin is left running", leaveRunning})
@@ -60,6 +65,7 @@ func play(ctx context.Context, o options, t *terminal) (err error) {
 
 func startAll(ctx context.Context, s *scene) error {
 	s.term.item("vault", "https://%s.vault.azure.net, RSA key %s, version %s", vaultName, keyName, s.version)
+	s.term.item("", "the plugin is given no version: it follows the newest")
 	return s.start(ctx)
 }
 
@@ -74,8 +80,7 @@ func writeSecrets(ctx context.Context, s *scene) error {
 		return err
 	}
 	s.term.good("%s written in %v", thousands(s.opts.secrets), time.Since(began).Round(time.Millisecond))
-	s.tellCalls()
-	return nil
+	return s.tellCalls()
 }
 
 func restartAll(ctx context.Context, s *scene) error {
@@ -102,15 +107,21 @@ func readSecrets(ctx context.Context, s *scene) error {
 		return err
 	}
 	s.term.good("%s read in %v, each one compared and equal", thousands(s.opts.secrets), time.Since(began).Round(time.Millisecond))
-	s.tellCalls()
-	return nil
+	return s.tellCalls()
 }
 
+// fewCalls is more than an act takes, however many secrets it is about.
+const fewCalls = 20
+
 // tellCalls prints what the vault was asked since it was last reset.
-func (s *scene) tellCalls() {
+func (s *scene) tellCalls() error {
 	calls := s.vault.Calls()
-	s.term.item("vault calls", "%d encrypt, %d decrypt, %d get, %d token; none of them per secret",
-		calls["encrypt"], calls["decrypt"], calls["get"], calls["token"])
+	s.term.item("vault calls", "%d encrypt, %d decrypt, %d get, %d list, %d token; none of them per secret",
+		calls["encrypt"], calls["decrypt"], calls["get"], calls["list"], calls["token"])
+	if n := calls["encrypt"] + calls["decrypt"]; n > fewCalls {
+		return fmt.Errorf("the vault was asked for %d operations, more than %d", n, fewCalls)
+	}
+	return nil
 }
 
 // each calls do for every secret, some at a time, behind a progress bar.
@@ -152,34 +163,17 @@ func (s *scene) each(ctx context.Context, what string, do func(context.Context, 
 	}
 }
 
-func secretName(i int) string { return fmt.Sprintf("demo-%05d", i) }
+// secretPrefix begins the names of the secrets that are counted.
+const secretPrefix = "demo-"
 
-func demoSecret(i int) *corev1.Secret {
+func secretName(i int) string { return fmt.Sprintf("%s%05d", secretPrefix, i) }
+
+func demoSecret(i int) *corev1.Secret { return namedSecret(secretName(i)) }
+
+func namedSecret(name string) *corev1.Secret {
 	return &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secretName(i)},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
 		Type:       corev1.SecretTypeOpaque,
-		Data:       map[string][]byte{"password": fmt.Appendf(nil, "the password of %s", secretName(i))},
-	}
-}
-
-func leaveRunning(ctx context.Context, s *scene) error {
-	t := s.term
-	t.item("socket", "%s", s.plugin.Endpoint)
-	t.item("health", "%s", s.plugin.HealthzURL)
-	t.item("ready", "%s?verbose", s.plugin.ReadyzURL)
-	t.item("metrics", "%s", s.plugin.MetricsURL)
-	t.item("vault", "%s  (the emulator: keys, faults, counts)", s.vault.AdminURL())
-	t.item("log", "%s", s.plugin.LogFile())
-	t.say("\n   Disable the key, look at /readyz (within 30 seconds), enable it again:")
-	patch := fmt.Sprintf("curl -X PATCH %s/vaults/%s/keys/%s/current -d", s.vault.AdminURL(), vaultName, keyName)
-	t.say("     %s '{\"enabled\": false}'", patch)
-	t.say("     %s '{\"enabled\": true}'", patch)
-	t.say("\n   %s", t.bold("Ctrl-C ends everything."))
-	select {
-	case <-ctx.Done():
-		t.say("\nstopping")
-		return nil
-	case <-s.plugin.Done():
-		return s.plugin.Failed()
+		Data:       map[string][]byte{"password": fmt.Appendf(nil, "the password of %s", name)},
 	}
 }

@@ -1,7 +1,10 @@
 // Command demo shows the plugin at its work in one terminal: an emulated Key
 // Vault, the real plugin binary, an embedded etcd and kube-apiserver's own
 // encryption stack. It writes secrets, shows what lies in etcd, restarts
-// everything, reads all back, and leaves the plugin running.
+// everything and reads all back. Then it rotates the key in the vault, shows the
+// plugin learn, verify and adopt the new version and the API server follow,
+// rewrites all secrets, disables the old version, reads all back once more, and
+// leaves the plugin running.
 //
 // Its exit status is 0 when every act succeeded, 1 when one did not, and 64
 // when it was called wrongly.

@@ -29,13 +29,15 @@ type scene struct {
 	dir      string
 	log      *os.File // of the Kubernetes and etcd libraries
 	vault    *vault.Server
-	version  string // of the key
+	version  string // the key's first one
+	next     string // and the one after the rotation
+	switched time.Time
 	config   string // the EncryptionConfiguration
-	provider string
 
 	plugin *stack.Plugin
 	etcd   *embedded.Etcd
 	store  *embedded.Store
+	probe  *prober
 }
 
 // newScene makes the vault and its key, and describes the plugin.
@@ -66,15 +68,16 @@ func newScene(opts options, term *terminal) (_ *scene, err error) {
 	}
 	if s.plugin, err = stack.NewPlugin(stack.PluginConfig{
 		Bin: opts.plugin, Dir: s.dir,
-		Vault: vaultName, Key: keyName, Version: s.version,
+		Vault: vaultName, Key: keyName, // and no version
 		AzureJSON: azureJSON, Socket: filepath.Join(s.dir, "azurekms.socket"), Env: s.vault.Env(),
+		Args: []string{"--activation-delay=" + activationDelay.String(), "--poll-interval=" + pollInterval.String(), "--log-format-json"},
 	}); err != nil {
 		return nil, err
 	}
-	s.provider = stack.HyperShiftProviderName(vaultName, keyName, s.version)
 	s.config = filepath.Join(s.dir, "encryption.yaml")
+	// One name for all versions of the key: the configuration outlives a rotation.
 	return s, stack.WriteEncryptionConfig(s.config, []string{"secrets"},
-		stack.Provider{Name: s.provider, Endpoint: s.plugin.Endpoint, Timeout: 3 * time.Second})
+		stack.Provider{Name: "azure", Endpoint: s.plugin.Endpoint, Timeout: 3 * time.Second})
 }
 
 // start starts the plugin as a new process, etcd over its data, and an
@@ -97,11 +100,17 @@ func (s *scene) start(ctx context.Context) error {
 	}
 	s.term.item("kubernetes", "encryption stack and store of k8s.io/apiserver %s, KMS provider healthy",
 		moduleVersion("k8s.io/apiserver"))
+	s.probe = startProber(ctx, s.store)
 	return nil
 }
 
 // stop stops what start has started, in the reverse order.
 func (s *scene) stop() error {
+	var err error
+	if s.probe != nil {
+		err = s.probe.stop()
+		s.probe = nil
+	}
 	if s.store != nil {
 		s.store.Close()
 		s.store = nil
@@ -111,10 +120,10 @@ func (s *scene) stop() error {
 		s.etcd = nil
 	}
 	if s.plugin == nil || s.plugin.Process == nil {
-		return nil
+		return err
 	}
 	defer func() { s.plugin.Process = nil }()
-	return s.plugin.Stop()
+	return errors.Join(err, s.plugin.Stop())
 }
 
 // close stops everything and removes its traces.

@@ -85,12 +85,17 @@ func (b *bar) set(done int) {
 		return
 	}
 	b.drawn = time.Now()
-	const width = 40
-	full := width * done / b.total
 	rate := float64(done) / max(time.Since(b.started).Seconds(), 1e-3)
-	fmt.Fprintf(b.t.w, "\r   %s [%s%s] %s of %s, %s a second\x1b[K", b.what,
-		b.t.green(strings.Repeat("#", full)), strings.Repeat("-", width-full),
-		thousands(done), thousands(b.total), thousands(int(rate)))
+	b.t.gauge(b.what, float64(done)/float64(b.total), fmt.Sprintf("%s of %s, %s a second",
+		thousands(done), thousands(b.total), thousands(int(rate))))
+}
+
+// gauge draws over the line how much of something there is.
+func (t *terminal) gauge(what string, share float64, text string) {
+	const width = 40
+	full := int(width * share)
+	fmt.Fprintf(t.w, "\r   %s [%s%s] %s\x1b[K", what,
+		t.green(strings.Repeat("#", full)), strings.Repeat("-", width-full), text)
 }
 
 // end leaves the line of the bar.
