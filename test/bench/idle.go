@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -18,6 +19,27 @@ const (
 
 // settle is how long a plugin is left alone after its start.
 const settle = 10 * time.Second
+
+// measureIdleAll measures the idle plugins and, beside them, one more process of
+// ours that follows the newest version of its key. Others cannot: they ask for a
+// version.
+func measureIdleAll(ctx context.Context, ours target, benches []*bench) error {
+	first := benches[0]
+	t := target{name: ours.name + ", following", bin: ours.bin, vault: "bench-follow"}
+	if _, err := first.e.createKey(t.vault); err != nil {
+		return err
+	}
+	follower := &bench{f: &figures{Name: t.name}}
+	var err error
+	if follower.process, err = start(ctx, t, first.e, first.dir); err != nil {
+		return err
+	}
+	// The load that comes next is measured without it.
+	defer follower.process.stop()
+	err = measureIdle(ctx, first.idle, first.e, append(slices.Clone(benches), follower), first.log)
+	first.f.FollowCallsPerDay, first.f.FollowIdleCalls = follower.f.CallsPerDay, follower.f.IdleCalls
+	return err
+}
 
 // measureIdle lets all plugins idle together, with no more than the calls that
 // a cluster makes when nothing happens, and counts what they ask of the vault.
@@ -46,15 +68,18 @@ func measureIdle(ctx context.Context, window time.Duration, e *emulator, benches
 		return err
 	}
 	for _, b := range benches {
-		var calls []time.Time
-		b.f.IdleCalls = map[string]int{}
+		calls := map[string][]time.Time{}
 		for _, r := range requests {
 			if r.Host == b.process.host() && r.Time.After(began) {
-				calls = append(calls, r.Time)
-				b.f.IdleCalls[string(r.Op)]++
+				calls[string(r.Op)] = append(calls[string(r.Op)], r.Time)
 			}
 		}
-		b.f.CallsPerDay = math.Round(perDay(calls, window))
+		// Each operation has a pace of its own.
+		b.f.IdleCalls, b.f.CallsPerDay = map[string]int{}, 0
+		for op, times := range calls {
+			b.f.IdleCalls[op] = len(times)
+			b.f.CallsPerDay += math.Round(perDay(times, window))
+		}
 		if b.f.IdleRSS, err = b.process.memory("VmRSS"); err != nil {
 			return err
 		}

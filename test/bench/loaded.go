@@ -26,22 +26,24 @@ func (b *bench) measureAdded(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	b.f.DirectEncrypt, b.f.AddedEncrypt, err = b.paired(ctx,
+	alone, more, err := b.paired(ctx,
 		func(ctx context.Context, _ int) error { _, err := b.direct.encrypt(ctx, newSeed()); return err },
 		func(ctx context.Context, _ int) error { _, err := b.process.encrypt(ctx, newSeed()); return err })
 	if err != nil {
 		return fmt.Errorf("encrypting: %w", err)
 	}
+	b.f.DirectEncrypt, b.f.AddedEncrypt, b.f.AddedEncryptP99 = alone.at(0.5), more.at(0.5), more.at(0.99)
 	sealed, err := b.seal(ctx, b.pairs)
 	if err != nil {
 		return err
 	}
-	b.f.DirectDecrypt, b.f.AddedDecrypt, err = b.paired(ctx,
+	alone, more, err = b.paired(ctx,
 		func(ctx context.Context, i int) error { _, err := b.direct.decrypt(ctx, blocks[i]); return err },
 		func(ctx context.Context, i int) error { _, err := b.process.decrypt(ctx, sealed[i]); return err })
 	if err != nil {
 		return fmt.Errorf("decrypting: %w", err)
 	}
+	b.f.DirectDecrypt, b.f.AddedDecrypt, b.f.AddedDecryptP99 = alone.at(0.5), more.at(0.5), more.at(0.99)
 	return nil
 }
 
@@ -57,9 +59,9 @@ func (b *bench) blocks(n int) ([][]byte, error) {
 	return blocks, nil
 }
 
-// paired returns the p50 of the direct call and the median of what the other
-// took beyond its partner, in milliseconds.
-func (b *bench) paired(ctx context.Context, direct, plugin func(context.Context, int) error) (p50, added float64, err error) {
+// paired returns what the direct calls took, and what each of the others took
+// beyond its partner.
+func (b *bench) paired(ctx context.Context, direct, plugin func(context.Context, int) error) (alone, more sample, err error) {
 	timed := func(f func(context.Context, int) error, i int) (time.Duration, error) {
 		t := time.Now()
 		err := f(ctx, i)
@@ -68,10 +70,9 @@ func (b *bench) paired(ctx context.Context, direct, plugin func(context.Context,
 	// A few rounds that do not count open the connections.
 	for i := range 5 {
 		if err := errors.Join(direct(ctx, i), plugin(ctx, i)); err != nil {
-			return 0, 0, err
+			return nil, nil, err
 		}
 	}
-	var alone, more sample
 	for i := range b.pairs {
 		var d, p time.Duration
 		var errD, errP error
@@ -83,11 +84,11 @@ func (b *bench) paired(ctx context.Context, direct, plugin func(context.Context,
 			d, errD = timed(direct, i)
 		}
 		if err := errors.Join(errD, errP); err != nil {
-			return 0, 0, fmt.Errorf("round %d: %w", i+1, err)
+			return nil, nil, fmt.Errorf("round %d: %w", i+1, err)
 		}
 		alone, more = append(alone, d), append(more, p-d)
 	}
-	return alone.at(0.5), more.at(0.5), nil
+	return alone, more, nil
 }
 
 // measureThroughput compares bursts of distinct Decrypts at concurrency 64.
@@ -250,9 +251,6 @@ type gridLine struct {
 // measureGrid takes the latency of every operation at three distances of the
 // vault, one call at a time and 64.
 func (b *bench) measureGrid(ctx context.Context) error {
-	if !b.grid {
-		return nil
-	}
 	blocks, err := b.blocks(burst)
 	if err != nil {
 		return err
@@ -291,7 +289,7 @@ func (b *bench) measureGrid(ctx context.Context) error {
 				return err
 			}
 		}
-		for _, size := range []struct{ n, c int }{{150, 1}, {burst, maxConcurrency}} {
+		for _, size := range []struct{ n, c int }{{b.single, 1}, {b.many, maxConcurrency}} {
 			for _, op := range ops {
 				line := gridLine{Op: op.name, VaultAway: away, Concurrency: size.c}
 				took, _, err := load(ctx, size.n, size.c, op.plugin)

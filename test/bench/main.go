@@ -47,7 +47,8 @@ type options struct {
 	idle       time.Duration // how long calls of an idle plugin are counted
 	pairs      int           // paired rounds of one direct and one plugin call
 	rounds     int           // rounds of the throughput comparison
-	grid       bool          // the table of latencies and concurrencies
+	single     int           // calls for a line of the table of latencies, one at a time
+	many       int           // and 64 at a time; at most a burst
 	deadWindow time.Duration // how long Status is asked while the vault is dead, per kind
 	floor      string        // the plainest server
 }
@@ -68,9 +69,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "bench: %q: only flags are taken\n", fs.Arg(0))
 		return 64
 	}
-	o := options{starts: 7, idle: 8 * time.Minute, pairs: 1000, rounds: 6, grid: true, deadWindow: 12 * time.Second}
+	o := options{starts: 7, idle: 8 * time.Minute, pairs: 1000, rounds: 6, single: 150, many: burst, deadWindow: 12 * time.Second}
 	if *quick {
-		o = options{starts: 3, idle: 65 * time.Second, pairs: 100, rounds: 2, deadWindow: 3 * time.Second}
+		o = options{starts: 3, idle: 65 * time.Second, pairs: 100, rounds: 2, single: 20, many: 128, deadWindow: 3 * time.Second}
 	}
 	o.floor = *floor
 	if *idle > 0 {

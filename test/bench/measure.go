@@ -28,6 +28,10 @@ type figures struct {
 	CallsPerStatus, CallsPerProbe, CallsPerDay float64
 	IdleCalls                                  map[string]int // seen in the idle window, by operation
 
+	// The same of a process that follows the newest version. Only ours has one.
+	FollowCallsPerDay float64        `json:",omitempty"`
+	FollowIdleCalls   map[string]int `json:",omitempty"`
+
 	IdleRSS, LoadRSS, PeakRSS float64
 
 	StatusFar     latency // vault 50 ms away
@@ -35,8 +39,9 @@ type figures struct {
 	StatusRefused latency
 	StatusDropped latency
 
-	DirectEncrypt, DirectDecrypt float64 // p50
-	AddedEncrypt, AddedDecrypt   float64 // median of the paired differences
+	DirectEncrypt, DirectDecrypt     float64 // p50
+	AddedEncrypt, AddedDecrypt       float64 // median of the paired differences
+	AddedEncryptP99, AddedDecryptP99 float64 // and their p99
 
 	RatioNear, RatioFar float64 // decrypts a second against the direct client
 	RateNear, RateFar   float64 // and in absolute terms
@@ -113,7 +118,7 @@ func (r *report) measure(ctx context.Context, o options, targets []target, log i
 		defer b.direct.close()
 		benches[i] = b
 	}
-	if err := measureIdle(ctx, o.idle, e, benches, log); err != nil {
+	if err := measureIdleAll(ctx, targets[0], benches); err != nil {
 		return fmt.Errorf("measuring idle plugins: %w", err)
 	}
 	for _, b := range benches {

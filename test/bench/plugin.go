@@ -31,7 +31,7 @@ type target struct {
 	name    string
 	bin     string
 	vault   string // its own in the emulator, so that its calls can be told apart
-	version string // of its key
+	version string // of its key; empty for one that follows the newest
 }
 
 func (t target) host() string { return t.vault + ".vault.azure.net" }
@@ -54,7 +54,8 @@ type process struct {
 	readyAfter  time.Duration // from exec until the first good Status
 }
 
-// start runs the plugin with HyperShift's arguments and waits for a good Status.
+// start runs the plugin with HyperShift's arguments, which every plugin knows, and
+// waits for a good Status.
 func start(ctx context.Context, t target, e *emulator, dir string) (*process, error) {
 	healthz, err := freeport.Find()
 	if err != nil {
@@ -75,13 +76,16 @@ func start(ctx context.Context, t target, e *emulator, dir string) (*process, er
 		target: t, exited: make(chan struct{}),
 		health: &http.Client{Timeout: 30 * time.Second},
 		probe:  fmt.Sprintf("http://127.0.0.1:%d/healthz", healthz),
-		cmd: exec.Command(t.bin,
-			"--keyvault-name="+t.vault, "--key-name="+keyName, "--key-version="+t.version,
-			"--listen-addr=unix://"+socket,
-			"--healthz-port="+strconv.Itoa(healthz), "--healthz-path=/healthz",
-			"--metrics-addr="+strconv.Itoa(metrics),
-			"--config-file-path="+e.AzureJSON, "-v=1"),
 	}
+	args := []string{"--keyvault-name=" + t.vault, "--key-name=" + keyName}
+	if t.version != "" {
+		args = append(args, "--key-version="+t.version)
+	}
+	p.cmd = exec.Command(t.bin, append(args,
+		"--listen-addr=unix://"+socket,
+		"--healthz-port="+strconv.Itoa(healthz), "--healthz-path=/healthz",
+		"--metrics-addr="+strconv.Itoa(metrics),
+		"--config-file-path="+e.AzureJSON, "-v=1")...)
 	p.cmd.Env = append(os.Environ(), e.Env...)
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = ownGroup()

@@ -15,7 +15,7 @@ import (
 func good(name string) *figures {
 	ok := latency{P50: 0.2, P99: 0.5, N: 1000}
 	return &figures{
-		Name: name, Binary: 19, IdleRSS: 17, LoadRSS: 27, PeakRSS: 30, CallsPerDay: 2880,
+		Name: name, Binary: 19, IdleRSS: 17, LoadRSS: 27, PeakRSS: 30, CallsPerDay: 2880, FollowCallsPerDay: 2904,
 		SocketAfter: startTime{Median: 14, Floor: 10}, ReadyAfter: startTime{Median: 60, Floor: 51},
 		StatusFar: ok, StatusHanging: ok, StatusRefused: ok, StatusDropped: ok,
 		AddedEncrypt: 0.2, AddedDecrypt: 0.2, RatioFar: 0.97, IdenticalCalls: 1,
@@ -30,6 +30,7 @@ func TestReport_EveryTargetCanBeMissed(t *testing.T) {
 		"per Status":       func(f *figures) { f.CallsPerStatus = 2 },
 		"per health probe": func(f *figures) { f.CallsPerProbe = 6 },
 		"replica and day":  func(f *figures) { f.CallsPerDay = 3000 },
+		"newest version":   func(f *figures) { f.FollowCallsPerDay = 3000 },
 		"50 ms away":       func(f *figures) { f.StatusFar = slow },
 		"hanging":          func(f *figures) { f.StatusHanging.Failed = 1 },
 		"refusing":         func(f *figures) { f.StatusRefused = slow },
