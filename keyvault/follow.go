@@ -94,8 +94,9 @@ func (f *follower) learn(ctx context.Context, a Attributes) {
 	}
 	for _, ref := range f.ring.learn(now, a, listed) {
 		f.keys.lookup.known.add(ref)
-		if f.ring.writes != nil {
-			f.tell(RotationEvent{Step: VersionLearned, Key: ref, Due: f.ring.find(ref.Version).due(f.ring.delay)})
+		// The older ones are no news: they were there before this process.
+		if m := f.ring.find(ref.Version); f.ring.writes != nil && f.ring.newer(m, f.ring.writes) {
+			f.tell(RotationEvent{Step: VersionLearned, Key: ref, Due: m.due(f.ring.delay)})
 		}
 	}
 	if f.ring.writes == nil {

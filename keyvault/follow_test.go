@@ -132,8 +132,14 @@ func TestFollow_Steps(t *testing.T) {
 		require.Equal(t, second.id, r.memory.ref.Version)
 		require.WithinDuration(t, created, r.memory.created, time.Second)
 		r.stop()
+		r.events = nil
 		r.start(t)
 		require.Equal(t, id(second), r.keys.KeyID(""), "before any look")
+		rest(time.Minute)
+		third := v.rotate(nil)
+		rest(2 * time.Minute)
+		require.Equal(t, keyvault.VersionLearned, r.events[0].Step)
+		require.Equal(t, third.id, r.events[0].Key.Version, "the first version is older, and no news")
 	})
 }
 
