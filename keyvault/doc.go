@@ -2,9 +2,18 @@
 // Vault and Managed HSM, and says in one closed vocabulary why that failed.
 //
 // Start from [ReadConfig] and [NewCredential] for the identity, [NewClient] for
-// single operations, and [NewPinned] for the keyring that a KMS plugin serves
-// from. A [Ref] names a key or a version; an [Error] says what was seen and
-// what to mend.
+// single operations, and [NewFollowing] or [NewPinned] for the keyring that a KMS
+// plugin serves from. A [Ref] names a key or a version; an [Error] says what was
+// seen and what to mend.
+//
+// # Rotation
+//
+// A following keyring learns a new version of its key as soon as it is seen, checks
+// it by a round trip, and writes with it a fixed time after its creation, by the
+// vault's clock: all that follow one key switch together. It never goes back to an
+// older version, nor writes with one that is disabled, not valid or not proven. The
+// rules are in one value without clock, lock or I/O (ring.go); what calls the vault
+// for it is in follow.go.
 //
 // # Budgets
 //

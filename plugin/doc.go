@@ -10,7 +10,9 @@
 //
 // A connection is told a key ID by Status and is answered under that same ID
 // by Encrypt, whatever the keyring has moved on to in between: kube-apiserver
-// throws an Encrypt answer away when the two differ.
+// throws an Encrypt answer away when the two differ. It is told no older one once
+// an Encrypt was answered under it; before that, a fault of the new version takes it
+// back, so that its caller goes on with the seed that it has.
 //
 // The version string of Status is "v2beta1" unless configured otherwise. A
 // running kube-apiserver turns unhealthy when it changes, and the existing
