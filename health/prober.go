@@ -116,13 +116,11 @@ func (p *Prober) turnTo(key keyvault.Ref) {
 
 // Polled takes in a look at the newest version that somebody else has had.
 func (p *Prober) Polled(a keyvault.Attributes, err *keyvault.Error) {
-	now := time.Now()
 	if err != nil {
-		// While no version is known, this is the evidence.
-		p.cfg.Tracker.Observe(keyvault.Outcome{Op: keyvault.OpGet, Key: err.Key.WithVersion(""), Err: err, Time: now})
+		p.cfg.Tracker.unknown(err) // which counts while no version is known
 		return
 	}
-	p.sight.see(now, a, true)
+	p.sight.see(time.Now(), a, true)
 	if key, _ := p.cfg.Tracker.Key(); a.Key.SameVersion(key) {
 		p.stamp(0)
 		p.examine(a)

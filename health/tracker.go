@@ -77,14 +77,18 @@ func (t *Tracker) remembered(key keyvault.Ref) state {
 }
 
 // Observe adds the outcome of an operation. Outcomes under other versions are
-// ignored: the state of an old version alone never fails Status.
+// ignored: the state of an old version alone never fails Status. So are those that
+// name no version: what a look for the newest one means, the keyring says.
 func (t *Tracker) Observe(o keyvault.Outcome) {
-	t.update(o.Key, func(s *state) bool {
-		if o.Key.Version == "" && o.Err != nil {
-			return s.unknown(o)
-		}
-		return s.observe(o)
-	})
+	if o.Key.Version != "" {
+		t.update(o.Key, func(s *state) bool { return s.observe(o) })
+	}
+}
+
+// unknown says why the version that writes could not be found out.
+func (t *Tracker) unknown(err *keyvault.Error) {
+	o := keyvault.Outcome{Op: keyvault.OpGet, Key: err.Key.WithVersion(""), Err: err, Time: time.Now()}
+	t.update(o.Key, func(s *state) bool { return s.unknown(o) })
 }
 
 // Follow makes another version the one that writes. What was known of the one
