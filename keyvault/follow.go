@@ -79,6 +79,12 @@ func (f *follower) round(ctx context.Context) time.Duration {
 // of those may become able to.
 func (f *follower) learn(ctx context.Context, a Attributes) {
 	now := f.clock.at(time.Now())
+	if a.Created.IsZero() {
+		a.Created = now // the vault does tell; without it, this is the best guess
+		if m := f.ring.find(a.Key.Version); m != nil {
+			a.Created = m.attrs.Created
+		}
+	}
 	var listed []Attributes
 	known := f.ring.find(a.Key.Version)
 	barred, _ := a.Barred(now)

@@ -168,6 +168,27 @@ func TestFollow_AFailingVersionWaits(t *testing.T) {
 // verifyPause is a little more than the pause between two round trips.
 const verifyPause = 11 * time.Second
 
+// A vault that does not tell when a version was created: it counts from when it was
+// first seen.
+func TestFollow_WithoutCreation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &modelVault{}
+		v.rotate(nil)
+		time.Sleep(time.Hour)
+		r := newReplica(t, v, 0)
+		defer func() { r.stop() }()
+		synctest.Wait()
+		r.way.mu.Lock()
+		r.way.silent = true
+		r.way.mu.Unlock()
+		second := v.rotate(nil)
+		rest(2 * time.Minute)
+		require.NotEqual(t, id(second), r.keys.KeyID(""))
+		rest(3 * time.Minute)
+		require.Equal(t, id(second), r.keys.KeyID(""))
+	})
+}
+
 // An outage at the switch: it waits, and nobody is told anything new.
 func TestFollow_OutageAtTheSwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

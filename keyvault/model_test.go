@@ -75,6 +75,7 @@ type modelReplica struct {
 	// newest version yet.
 	lagging bool
 	looks   int
+	silent  bool // about the time of creation
 }
 
 func (r *modelReplica) setLagging() {
@@ -139,7 +140,11 @@ func (r *modelReplica) Get(ctx context.Context, ref keyvault.Ref) (keyvault.Attr
 	if m == nil {
 		return keyvault.Attributes{}, &keyvault.Error{Op: keyvault.OpGet, Key: ref, Reason: keyvault.KeyNotFound, Text: "gone"}
 	}
-	return r.attributes(ref, m), nil
+	a := r.attributes(ref, m)
+	if r.silent {
+		a.Created = time.Time{}
+	}
+	return a, nil
 }
 
 func (r *modelReplica) Versions(ctx context.Context, ref keyvault.Ref) (all []keyvault.Attributes, err error) {
