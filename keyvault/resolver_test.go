@@ -15,6 +15,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// resolverAddr is where names are asked for; nil for the machine's own resolver.
+// A dial may outlive its test, so the resolver itself is never exchanged.
+var resolverAddr atomic.Pointer[string]
+
+func init() {
+	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if to := resolverAddr.Load(); to != nil {
+			network, addr = "udp", *to
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, addr)
+	}}
+}
+
+
 // A resolver is a DNS server on the loopback, which everything in this process
 // asks while the test runs. rcode is what it answers; 0 is the address 127.0.0.1,
 // negative is silence.
@@ -50,12 +64,10 @@ func newResolver(t *testing.T) *resolver {
 			}
 		}
 	}()
-	old := net.DefaultResolver
-	net.DefaultResolver = &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return (&net.Dialer{}).DialContext(ctx, "udp", conn.LocalAddr().String())
-	}}
+	addr := conn.LocalAddr().String()
+	resolverAddr.Store(&addr)
 	t.Cleanup(func() {
-		net.DefaultResolver = old
+		resolverAddr.Store(nil)
 		conn.Close()
 		<-done
 	})
