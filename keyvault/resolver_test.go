@@ -28,7 +28,6 @@ func init() {
 	}}
 }
 
-
 // A resolver is a DNS server on the loopback, which everything in this process
 // asks while the test runs. rcode is what it answers; 0 is the address 127.0.0.1,
 // negative is silence.
