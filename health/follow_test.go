@@ -186,3 +186,30 @@ func TestMemory_EvidenceOfTheVersionThatWrites(t *testing.T) {
 		require.Equal(t, health.Usable, tr.View().Phase)
 	})
 }
+
+// A process that ends after a switch and before an Encrypt under the new version: the
+// next one begins with the old version, of which it knows what was known.
+func TestMemory_KeepsTheProofOfTheVersionToBeginWith(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "k.state")
+		m := health.OpenMemory(path, unversioned, nil)
+		tr := health.NewTracker(health.Config{Key: key, Memory: m})
+		p := health.NewProber(health.ProberConfig{Vault: &fakeVault{}, Tracker: tr, Memory: m})
+		go p.Run(t.Context())
+		m.KeepVersion(key, time.Now())
+		time.Sleep(time.Minute)
+		phase := func(version keyvault.Ref) health.Phase {
+			synctest.Wait()
+			return health.NewTracker(health.Config{Key: version, Memory: health.OpenMemory(path, unversioned, nil)}).View().Phase
+		}
+		thirdKey := key.WithVersion("dddddddddddddddddddddddddddddddd")
+		for _, next := range []keyvault.Ref{nextKey, thirdKey} {
+			tr.Follow(next, time.Now())
+			require.Equal(t, health.Usable, phase(key), "nothing was answered under a newer one")
+			require.Equal(t, health.Usable, phase(next))
+		}
+		m.KeepVersion(thirdKey, time.Now())
+		require.Equal(t, health.Starting, phase(key))
+		require.Equal(t, health.Usable, phase(thirdKey))
+	})
+}

@@ -47,7 +47,14 @@ type record struct {
 	Format int `json:"format"`
 	// Versions are those under which an Encrypt was answered, the last one last.
 	Versions []savedVersion `json:"versions,omitempty"`
-	// Key is the version that the rest is about.
+	proof
+	// Before is the proof of the last of Versions, while the one that writes has
+	// not answered an Encrypt yet: the next process begins with that.
+	Before *proof `json:"before,omitempty"`
+}
+
+// A proof is what is known of one version.
+type proof struct {
 	Key         string         `json:"key"`
 	Canary      *canary        `json:"canary,omitempty"`
 	LastSuccess time.Time      `json:"lastSuccess,omitzero"`
@@ -163,14 +170,15 @@ func readRecord(path string) (rec record, err error) {
 func (m *Memory) evidence(key keyvault.Ref, now time.Time, g Graces) (s state) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.rec.Key != key.URL() {
+	p := m.of(key)
+	if p == nil {
 		return s
 	}
-	age := now.Sub(m.rec.LastSuccess)
-	if !m.rec.LastSuccess.IsZero() && age >= -time.Minute && age < g.of(classFault) {
-		s.success = onClock(m.rec.LastSuccess, now)
+	age := now.Sub(p.LastSuccess)
+	if !p.LastSuccess.IsZero() && age >= -time.Minute && age < g.of(classFault) {
+		s.success = onClock(p.LastSuccess, now)
 	}
-	for _, f := range m.rec.Failures {
+	for _, f := range p.Failures {
 		if f.Reason.Kind() == keyvault.KindWriteOnly && s.success.IsZero() {
 			continue // it would stand for an answer of the vault, and is too old for that
 		}
@@ -210,8 +218,21 @@ func onWall(t, now time.Time) time.Time {
 func (m *Memory) canary(key keyvault.Ref) *canary {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if c := m.rec.Canary; m.rec.Key == key.URL() && c != nil && len(c.Ciphertext) > 0 && len(c.SHA256) == 2*sha256.Size {
-		return c
+	if p := m.of(key); p != nil {
+		if c := p.Canary; c != nil && len(c.Ciphertext) > 0 && len(c.SHA256) == 2*sha256.Size {
+			return c
+		}
+	}
+	return nil
+}
+
+// of returns what is known of a version, or nil. The caller holds mu.
+func (m *Memory) of(key keyvault.Ref) *proof {
+	switch {
+	case m.rec.Key == key.URL():
+		return &m.rec.proof
+	case m.rec.Before != nil && m.rec.Before.Key == key.URL():
+		return m.rec.Before
 	}
 	return nil
 }
@@ -220,6 +241,11 @@ func (m *Memory) canary(key keyvault.Ref) *canary {
 func (m *Memory) save(key keyvault.Ref, c *canary, s state) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if n := len(m.rec.Versions); n > 0 && m.rec.Key != key.URL() && m.rec.Key == m.key.WithVersion(m.rec.Versions[n-1].Version).URL() {
+		before := m.rec.proof
+		before.Failures = slices.Clone(before.Failures)
+		m.rec.Before = &before
+	}
 	m.rec.Key, m.rec.Canary = key.URL(), c
 	now := time.Now()
 	m.rec.LastSuccess = onWall(s.success, now)

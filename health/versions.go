@@ -50,6 +50,7 @@ func (m *Memory) KeepVersion(ref keyvault.Ref, created time.Time) {
 	if len(m.rec.Versions) == maxVersions {
 		m.rec.Versions = slices.Delete(m.rec.Versions, 0, 1)
 	}
+	m.rec.Before = nil
 	m.rec.Versions = append(m.rec.Versions, savedVersion{Version: ref.Version, Created: created.UTC()})
 	if m.rec.Key == "" {
 		m.rec.Key = ref.URL() // so that the next process knows whose file it is

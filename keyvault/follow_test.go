@@ -244,7 +244,7 @@ func TestFollow_OutageAfterTheSwitch(t *testing.T) {
 		rest(4 * time.Minute)
 		current := key0.WithVersion(second.id)
 		require.Equal(t, id(second), r.keys.KeyID(id(first)))
-		for _, refusal := range []keyvault.Reason{keyvault.AccessDenied, keyvault.KeyDisabled, keyvault.KeyExpired, keyvault.Canceled} {
+		for _, refusal := range []keyvault.Reason{keyvault.KeyDisabled, keyvault.KeyExpired, keyvault.Canceled} {
 			r.observe(keyvault.OpEncrypt, current, &keyvault.Error{Op: keyvault.OpEncrypt, Key: current, Reason: refusal})
 			require.Equal(t, id(second), r.keys.KeyID(id(first)), "%s is no fault", refusal)
 		}
@@ -260,6 +260,16 @@ func TestFollow_OutageAfterTheSwitch(t *testing.T) {
 		require.Equal(t, first.id, ref.Version)
 		r.observe(keyvault.OpDecrypt, current, nil)
 		require.Equal(t, id(second), r.keys.KeyID(id(first)))
+
+		// An Encrypt that fails without the vault being asked counts as well, and a
+		// refusal, which Status bears too.
+		for _, reason := range []keyvault.Reason{keyvault.Throttled, keyvault.NetworkDenied} {
+			r.way.setFail(reason, keyvault.OpEncrypt)
+			_, _, err = r.keys.Encrypt(t.Context(), id(second), []byte("seed"))
+			require.Error(t, err)
+			require.Equal(t, id(first), r.keys.KeyID(id(first)), reason)
+			r.observe(keyvault.OpDecrypt, current, nil)
+		}
 	})
 }
 

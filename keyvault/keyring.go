@@ -21,7 +21,7 @@ type Keyring struct {
 	pulse   pulse
 
 	current  atomic.Pointer[writer] // nil until a version is known
-	impaired atomic.Bool            // the last that was heard of it is a fault
+	impaired atomic.Bool            // the last that was heard of it is a fault or a refusal
 
 	mu      sync.Mutex
 	writers map[string]*writer // what has been current, by key ID; guarded by mu
@@ -55,7 +55,7 @@ func (k *Keyring) write(ref Ref, created time.Time) {
 
 // KeyID is the ID to encrypt under; empty while no version is known. held is the
 // ID under which the caller has a seed, if it was told a newer one since but got no
-// seed under that: while the new version fails by a fault, the caller is told the
+// seed under that: while the new version fails by a fault or a refusal, the caller is told the
 // old ID again, so that it goes on with the seed it has.
 func (k *Keyring) KeyID(held string) string {
 	w := k.current.Load()
@@ -92,9 +92,15 @@ func (k *Keyring) Observe(o Outcome) {
 	switch {
 	case o.Err == nil:
 		k.impaired.Store(false)
-	case o.Err.Reason.Kind() == KindFault:
+	case impairs(o.Err):
 		k.impaired.Store(true)
 	}
+}
+
+// impairs reports whether a failure under the version that writes is one that
+// Status bears for a while: then nobody should have to do without a seed for it.
+func impairs(e *Error) bool {
+	return e.Reason.Kind() == KindFault || e.Reason.Kind() == KindRefusal
 }
 
 // IsKeyID reports whether s is what every KMS v2 plugin for Key Vault uses as key ID.
@@ -110,6 +116,10 @@ func (k *Keyring) Encrypt(ctx context.Context, keyID string, plaintext []byte) (
 	}
 	block, err := k.vault.Encrypt(ctx, w.ref, plaintext)
 	if err != nil {
+		// Observe does not hear of one that was answered without asking the vault.
+		if e := asError(err); e != nil && k.current.Load() == w && impairs(e) {
+			k.impaired.Store(true)
+		}
 		return nil, w.ref, err
 	}
 	if k.memory != nil && k.current.Load() == w {
