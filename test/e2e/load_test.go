@@ -24,7 +24,8 @@ type load struct {
 	began time.Time
 
 	mu      sync.Mutex
-	objects []stack.Object // written, so that they can be read
+	objects []stack.Object       // written, so that they can be read
+	written map[string]time.Time // when each was, by its key in etcd; zero if before the load
 	writes  series
 	reads   series
 }
@@ -34,11 +35,22 @@ type series struct {
 	failed []error
 }
 
+// A readError names the object that could not be read.
+type readError struct {
+	object stack.Object
+	err    error
+}
+
+func (e *readError) Error() string { return e.err.Error() }
+
 // startLoad creates writes secrets and configmaps a second, and reads reads of
 // those that exist. Reads ask etcd, so that kube-apiserver has to decrypt.
 func (p *controlPlane) startLoad(writes, reads int, objects []stack.Object) *load {
 	ctx, cancel := context.WithCancel(p.t.Context())
-	l := &load{nodes: p.nodes, stop: cancel, began: time.Now(), objects: slices.Clone(objects)}
+	l := &load{nodes: p.nodes, stop: cancel, began: time.Now(), objects: slices.Clone(objects), written: map[string]time.Time{}}
+	for _, o := range objects {
+		l.written[etcdKey(o)] = time.Time{}
+	}
 	p.loads++
 	prefix := fmt.Sprintf("load-%d-", p.loads)
 	l.every(ctx, writes, &l.writes, func(ctx context.Context, n *node, i int) error {
@@ -52,13 +64,17 @@ func (p *controlPlane) startLoad(writes, reads int, objects []stack.Object) *loa
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.objects = append(l.objects, o)
+		l.written[etcdKey(o)] = time.Now()
 		return nil
 	})
 	l.every(ctx, reads, &l.reads, func(ctx context.Context, n *node, _ int) error {
 		l.mu.Lock()
 		o := l.objects[rand.IntN(len(l.objects))]
 		l.mu.Unlock()
-		return n.check(ctx, o)
+		if err := n.check(ctx, o); err != nil {
+			return &readError{o, err}
+		}
+		return nil
 	})
 	return l
 }
