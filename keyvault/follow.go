@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// provenFor is how old a good round trip may be at a switch: one period of the
-// prober, so that a fault that is known to it stops the switch.
+// provenFor is how old a look and a good round trip may be at a switch that was held
+// up: one period of the prober.
 const provenFor = time.Minute
 
 const followAdvice = "it is needed to find the newest version; or give the version that writes, as --key-version or in --key-url"
@@ -39,7 +39,7 @@ func NewFollowing(cfg FollowConfig) (*Keyring, error) {
 	if cfg.Memory != nil {
 		if ref, created := cfg.Memory.LastVersion(); ref.Version != "" && ref.SameKey(cfg.Write) {
 			ref = cfg.Write.WithVersion(ref.Version)
-			f.ring.resume(ref, created)
+			f.ring.resume(ref, created, time.Now())
 			k.write(ref, created)
 		}
 	}
@@ -48,36 +48,50 @@ func NewFollowing(cfg FollowConfig) (*Keyring, error) {
 
 func (f *follower) round(ctx context.Context) time.Duration {
 	if f.poll.due() {
-		if a, ok := f.poll.look(ctx, f.ring.writes == nil); ok {
-			f.clock.set(a.Date, time.Now())
-			f.learn(ctx, a)
-		}
+		f.look(ctx)
 	}
-	now := f.clock.at(time.Now())
-	switch s := f.ring.next(now); {
+	switch s := f.ring.next(f.now()); {
+	case s.look != nil:
+		f.look(ctx)
+		s.look.looked = time.Now()
+		return 0
 	case s.verify != nil:
 		f.verify(ctx, s.verify)
-		return 0
-	case s.adopt != nil && f.keys.impaired.Load() && s.adopt.proven.Before(now.Add(-verifyAgain)):
-		// The vault has failed somebody since: the proof may not hold any more.
-		f.verify(ctx, s.adopt)
 		return 0
 	case s.adopt != nil:
 		f.adopt(s.adopt, AdoptedByRotation)
 		return 0
 	default:
 		wait := time.Until(f.poll.at)
-		if !s.again.IsZero() {
-			wait = min(wait, s.again.Sub(now))
+		if s.wait > 0 {
+			wait = min(wait, s.wait)
 		}
 		return max(wait, 0)
 	}
 }
 
+func (f *follower) now() moment {
+	here := time.Now()
+	return moment{vault: f.clock.at(here), here: here}
+}
+
+// look asks for the newest version. An answer that cannot be made use of yet is
+// asked for again soon.
+func (f *follower) look(ctx context.Context) {
+	a, ok := f.poll.look(ctx, f.ring.writes == nil)
+	if !ok {
+		return
+	}
+	f.clock.set(a.Date, time.Now())
+	if !f.learn(ctx, a) {
+		f.poll.soon()
+	}
+}
+
 // learn takes in the newest version. When it is a new one, there may be others
 // that were the newest for less than a poll interval; and while it cannot write, one
-// of those may become able to.
-func (f *follower) learn(ctx context.Context, a Attributes) {
+// of those may become able to. It reports whether all is known that is needed.
+func (f *follower) learn(ctx context.Context, a Attributes) bool {
 	now := f.clock.at(time.Now())
 	if a.Created.IsZero() {
 		a.Created = now // the vault does tell; without it, this is the best guess
@@ -90,19 +104,25 @@ func (f *follower) learn(ctx context.Context, a Attributes) {
 	barred, _ := a.Barred(now)
 	if known == nil || known != f.ring.writes && barred != Success {
 		all, err := f.cfg.Vault.Versions(Background(ctx), f.cfg.Write)
-		if e := asOwn(OpList, f.cfg.Write, err); e != nil && known == nil {
+		e := asOwn(OpList, f.cfg.Write, err)
+		if e != nil && known == nil {
 			f.keys.lookup.complain(e.Error())
+		}
+		if e != nil && e.Reason.Kind() == KindFault && f.ring.writes == nil && (&member{attrs: a}).young(now, f.ring.delay) {
+			// The one before it writes on all other replicas, and a fault will end.
+			f.keys.lookup.known.add(a.Key)
+			return false
 		}
 		for _, v := range all {
 			v.Key = f.cfg.Write.WithVersion(v.Key.Version)
 			listed = append(listed, v)
 		}
 	}
-	for _, ref := range f.ring.learn(now, a, listed) {
+	for _, ref := range f.ring.learn(a, listed) {
 		f.keys.lookup.known.add(ref)
 		// The older ones are no news: they were there before this process.
 		if m := f.ring.find(ref.Version); f.ring.writes != nil && f.ring.newer(m, f.ring.writes) {
-			f.tell(RotationEvent{Step: VersionLearned, Key: ref, Due: m.due(f.ring.delay)})
+			f.tell(RotationEvent{Step: VersionLearned, Key: ref, Due: f.due(m)})
 		}
 	}
 	if f.ring.writes == nil {
@@ -110,6 +130,7 @@ func (f *follower) learn(ctx context.Context, a Attributes) {
 		f.adopt(f.ring.writes, AdoptedAtStart)
 	}
 	f.explain(now)
+	return true
 }
 
 // explain says once why the newest version will not be adopted.
@@ -128,23 +149,22 @@ func (f *follower) explain(now time.Time) {
 
 // verify makes a round trip under a version that does not write yet.
 func (f *follower) verify(ctx context.Context, m *member) {
-	began := f.clock.at(time.Now())
 	err := roundTrip(Background(ctx), f.cfg.Vault, m.ref)
 	if ctx.Err() != nil {
 		return
 	}
 	first := m.proven.IsZero()
-	f.ring.verified(m, began, err == nil)
+	m.verified(time.Now(), err == nil)
 	if err != nil {
 		if f.waiting[m.ref.Version] != err.Reason {
 			f.waiting[m.ref.Version] = err.Reason
-			f.tell(RotationEvent{Step: VersionWaiting, Key: m.ref, Due: m.due(f.ring.delay), Err: err})
+			f.tell(RotationEvent{Step: VersionWaiting, Key: m.ref, Due: f.due(m), Err: err})
 		}
 		return
 	}
 	delete(f.waiting, m.ref.Version)
 	if first {
-		f.tell(RotationEvent{Step: VersionVerified, Key: m.ref, Due: m.due(f.ring.delay)})
+		f.tell(RotationEvent{Step: VersionVerified, Key: m.ref, Due: f.due(m)})
 	}
 }
 
@@ -168,15 +188,13 @@ func roundTrip(ctx context.Context, v Vault, ref Ref) *Error {
 
 // adopt makes a version the one that writes.
 func (f *follower) adopt(m *member, cause AdoptCause) {
-	e := RotationEvent{Step: VersionAdopted, Key: m.ref, From: f.keys.WriteKey(), Cause: cause, Due: m.due(f.ring.delay)}
-	if !m.proven.IsZero() {
-		now := time.Now()
-		e.Proven = now.Add(m.proven.Sub(f.clock.at(now)))
-	}
+	e := RotationEvent{Step: VersionAdopted, Key: m.ref, From: f.keys.WriteKey(), Cause: cause, Due: f.due(m), Proven: m.proven}
 	f.ring.writes = m
 	f.keys.write(m.ref, m.attrs.Created)
 	f.tell(e)
 }
+
+func (f *follower) due(m *member) time.Time { return f.ring.due(m, f.now().vault) }
 
 func (f *follower) tell(e RotationEvent) {
 	if f.cfg.OnEvent != nil {

@@ -231,6 +231,153 @@ func TestFollow_OutageJustBeforeTheSwitch(t *testing.T) {
 	})
 }
 
+// A version that is disabled or deleted just before its time is not adopted: aborting a
+// rotation that way must not cost the key.
+func TestFollow_AbortedJustBeforeTheSwitch(t *testing.T) {
+	for _, abort := range []func(*modelVersion){
+		func(m *modelVersion) { m.enabled = false },
+		func(m *modelVersion) { m.gone = true },
+	} {
+		for before := 3 * time.Second; before < time.Minute; before += 7 * time.Second {
+			synctest.Test(t, func(t *testing.T) {
+				v := &modelVault{}
+				first := v.rotate(nil)
+				time.Sleep(time.Hour)
+				r := newReplica(t, v, 0)
+				defer func() { r.stop() }()
+				synctest.Wait()
+				second := v.rotate(nil)
+				rest(3*time.Minute - before)
+				v.set(second, abort)
+				rest(time.Hour)
+				require.Equal(t, id(first), r.keys.KeyID(""), "%v before", before)
+			})
+		}
+	}
+}
+
+// Without memory, a young version does not write at once because a look at the others
+// has met a fault; it does if that is not permitted.
+func TestFollow_StartWithoutTheList(t *testing.T) {
+	for reason, waits := range map[keyvault.Reason]bool{keyvault.Throttled: true, keyvault.Unreachable: true, keyvault.AccessDenied: false} {
+		synctest.Test(t, func(t *testing.T) {
+			v := &modelVault{}
+			first := v.rotate(nil)
+			time.Sleep(time.Hour)
+			second := v.rotate(nil)
+			time.Sleep(10 * time.Second)
+			r := &replica{way: &modelReplica{vault: v}}
+			r.way.setFail(reason, keyvault.OpList)
+			r.start(t)
+			defer func() { r.stop() }()
+			rest(20 * time.Second)
+			if !waits {
+				require.Equal(t, id(second), r.keys.KeyID(""), reason)
+				return
+			}
+			require.Empty(t, r.keys.KeyID(""), reason)
+			_, _, err := r.keys.Decrypt(t.Context(), id(second), "", []byte(second.id+"00"))
+			require.NoError(t, err, "it is read meanwhile")
+			r.way.setFail("")
+			rest(6 * time.Second)
+			require.Equal(t, id(first), r.keys.KeyID(""), reason)
+
+			// One that is no longer young writes, whatever becomes of the list.
+			r.way.setFail(reason, keyvault.OpList)
+			r.stop()
+			rest(5 * time.Minute)
+			r.start(t)
+			synctest.Wait()
+			require.Equal(t, id(second), r.keys.KeyID(""), reason)
+		})
+	}
+}
+
+// An Encrypt that is answered after the next version has begun to write is kept, one
+// that is answered after an Encrypt under that is not.
+func TestFollow_KeepsTheNewestAnswered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &modelVault{}
+		versions := []*modelVersion{v.rotate(nil)}
+		time.Sleep(time.Hour)
+		r := newReplica(t, v, 0)
+		defer func() { r.stop() }()
+		for range 2 {
+			rest(5 * time.Minute)
+			versions = append(versions, v.rotate(nil))
+		}
+		rest(5 * time.Minute)
+		require.Equal(t, id(versions[2]), r.keys.KeyID(""))
+		for _, i := range []int{1, 0, 2, 1, 0} {
+			_, _, err := r.keys.Encrypt(t.Context(), id(versions[i]), []byte("seed"))
+			require.NoError(t, err)
+			if i == 1 && r.memory.ref.Version != versions[2].id {
+				require.Equal(t, versions[1].id, r.memory.ref.Version)
+			}
+		}
+		require.Equal(t, versions[2].id, r.memory.ref.Version)
+	})
+}
+
+// A Date that only one answer has told moves no switch.
+func TestFollow_OneWrongDate(t *testing.T) {
+	for _, wrong := range []time.Duration{time.Hour, -time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			v := &modelVault{}
+			first := v.rotate(nil)
+			time.Sleep(time.Hour)
+			r := newReplica(t, v, 0)
+			defer func() { r.stop() }()
+			synctest.Wait()
+			second := v.rotate(nil)
+			rest(100 * time.Second)
+			r.way.setDateOff(wrong)
+			rest(time.Minute)
+			require.Equal(t, id(first), r.keys.KeyID(""))
+			rest(21 * time.Second)
+			require.Equal(t, id(second), r.keys.KeyID(""))
+		})
+	}
+}
+
+// A process that was pinned leaves behind when its version was created, so that one
+// that follows does not take an older one for newer.
+func TestPinned_ThenFollowing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &modelVault{}
+		v.rotate(nil)
+		time.Sleep(time.Hour)
+		second := v.rotate(nil)
+		created := time.Now()
+		way := &modelReplica{vault: v}
+		memory := &modelMemory{}
+		var events []keyvault.RotationEvent
+		pinned, err := keyvault.NewPinned(keyvault.KeyringConfig{
+			Vault: way, Directory: way, Write: key0.WithVersion(second.id), Memory: memory,
+			OnEvent: func(e keyvault.RotationEvent) { events = append(events, e) },
+		})
+		require.NoError(t, err)
+		_, _, err = pinned.Encrypt(t.Context(), id(second), []byte("seed"))
+		require.NoError(t, err)
+		require.Equal(t, second.id, memory.ref.Version)
+		ctx, stop := context.WithCancel(t.Context())
+		go pinned.Run(ctx)
+		rest(time.Minute)
+		require.WithinDuration(t, created, memory.created, time.Second)
+
+		// A restore, or a server that lags: what the vault names now is older.
+		v.set(second, func(m *modelVersion) { m.gone = true })
+		rest(2 * time.Hour)
+		require.Empty(t, events, "an older one is not available as newer")
+		stop()
+		r := &replica{way: way, memory: memory}
+		r.start(t)
+		defer func() { r.stop() }()
+		rest(time.Hour)
+		require.Equal(t, id(second), r.keys.KeyID(""))
+	})
+}
+
 // After the switch, a fault takes those back who hold a seed under the old ID only.
 func TestFollow_OutageAfterTheSwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -93,11 +93,18 @@ func (p *poll) look(ctx context.Context, urgent bool) (a Attributes, ok bool) {
 	} else if p.failed++; p.failed == 1 || urgent {
 		pause = min(pause, pollAgain)
 	}
-	p.at = time.Now().Add(time.Duration(float64(pause) * (0.9 + 0.2*mathrand.Float64())))
+	p.rest(pause)
 	if p.cfg.OnPoll != nil {
 		p.cfg.OnPoll(a, failure)
 	}
 	return a, failure == nil
+}
+
+// soon has the next look come before its time.
+func (p *poll) soon() { p.rest(min(p.every, pollAgain)) }
+
+func (p *poll) rest(pause time.Duration) {
+	p.at = time.Now().Add(time.Duration(float64(pause) * (0.9 + 0.2*mathrand.Float64())))
 }
 
 // asOwn makes an error one of this package's.

@@ -25,14 +25,17 @@ type Keyring struct {
 
 	mu      sync.Mutex
 	writers map[string]*writer // what has been current, by key ID; guarded by mu
+
+	keeping sync.Mutex
+	kept    atomic.Pointer[writer] // the newest in the memory; changed under keeping
 }
 
 // A writer is a version that encrypts, or did earlier in this process.
 type writer struct {
 	ref     Ref
 	id      string
-	created time.Time
-	kept    sync.Once // in the memory
+	place   int // in the order in which they began to write
+	created atomic.Pointer[time.Time]
 }
 
 func newKeyring(cfg KeyringConfig) *Keyring {
@@ -44,13 +47,47 @@ func newKeyring(cfg KeyringConfig) *Keyring {
 
 // write makes a version the one that writes.
 func (k *Keyring) write(ref Ref, created time.Time) {
-	w := &writer{ref: ref, id: ref.KeyID(), created: created}
+	w := &writer{ref: ref, id: ref.KeyID()}
+	w.created.Store(&created)
 	k.lookup.known.add(ref)
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	w.place = len(k.writers)
 	k.writers[w.id] = w
 	k.impaired.Store(false)
 	k.current.Store(w)
+}
+
+// keep puts a version into the memory before an Encrypt is answered under it, unless
+// a newer one is there already: an answer may come late.
+func (k *Keyring) keep(w *writer) {
+	if k.memory == nil {
+		return
+	}
+	isKept := func() bool { last := k.kept.Load(); return last != nil && last.place >= w.place }
+	if isKept() {
+		return
+	}
+	k.keeping.Lock()
+	defer k.keeping.Unlock()
+	if !isKept() {
+		k.memory.KeepVersion(w.ref, *w.created.Load())
+		k.kept.Store(w)
+	}
+}
+
+// created adds when the version that writes was created, which its name does not tell.
+func (k *Keyring) created(ref Ref, at time.Time) {
+	w := k.current.Load()
+	if at.IsZero() || !ref.SameVersion(w.ref) {
+		return
+	}
+	k.keeping.Lock()
+	defer k.keeping.Unlock()
+	w.created.Store(&at)
+	if k.kept.Load() == w {
+		k.memory.KeepVersion(w.ref, at)
+	}
 }
 
 // KeyID is the ID to encrypt under; empty while no version is known. held is the
@@ -122,9 +159,7 @@ func (k *Keyring) Encrypt(ctx context.Context, keyID string, plaintext []byte) (
 		}
 		return nil, w.ref, err
 	}
-	if k.memory != nil && k.current.Load() == w {
-		w.kept.Do(func() { k.memory.KeepVersion(w.ref, w.created) })
-	}
+	k.keep(w)
 	return block, w.ref, nil
 }
 

@@ -76,6 +76,13 @@ type modelReplica struct {
 	lagging bool
 	looks   int
 	silent  bool // about the time of creation
+	dateOff time.Duration // of the next look's Date
+}
+
+func (r *modelReplica) setDateOff(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.dateOff = d
 }
 
 func (r *modelReplica) setLagging() {
@@ -133,6 +140,13 @@ func (r *modelReplica) Get(ctx context.Context, ref keyvault.Ref) (keyvault.Attr
 	}
 	r.vault.mu.Lock()
 	defer r.vault.mu.Unlock()
+	if ref.Version != "" {
+		m, e := r.find(keyvault.OpGet, ref)
+		if e != nil {
+			return keyvault.Attributes{}, e
+		}
+		return r.attributes(ref, m), nil
+	}
 	m := r.vault.newest()
 	if n := len(r.vault.versions); n > 1 && r.behind() && !r.vault.versions[n-2].gone {
 		m = r.vault.versions[n-2]
@@ -141,6 +155,9 @@ func (r *modelReplica) Get(ctx context.Context, ref keyvault.Ref) (keyvault.Attr
 		return keyvault.Attributes{}, &keyvault.Error{Op: keyvault.OpGet, Key: ref, Reason: keyvault.KeyNotFound, Text: "gone"}
 	}
 	a := r.attributes(ref, m)
+	r.mu.Lock()
+	a.Date, r.dateOff = a.Date.Add(r.dateOff), 0
+	r.mu.Unlock()
 	if r.silent {
 		a.Created = time.Time{}
 	}
@@ -168,6 +185,7 @@ func (r *modelReplica) find(op keyvault.Op, ref keyvault.Ref) (*modelVersion, *k
 			continue
 		}
 		switch {
+		case op == keyvault.OpGet:
 		case !m.enabled:
 			return nil, &keyvault.Error{Op: op, Key: ref, Reason: keyvault.KeyDisabled, Text: "disabled"}
 		case op == keyvault.OpEncrypt && !m.usable():

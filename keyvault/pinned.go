@@ -26,7 +26,7 @@ func NewPinned(cfg KeyringConfig) (*Keyring, error) {
 	}
 	k := newKeyring(cfg)
 	k.write(cfg.Write, time.Time{})
-	p := &pinned{cfg: cfg, lookup: k.lookup}
+	p := &pinned{cfg: cfg, keys: k}
 	p.poll = poll{cfg: &p.cfg, every: pinnedPoll, at: time.Now().Add(pinnedFirst)}
 	k.guide = p
 	return k, nil
@@ -35,8 +35,9 @@ func NewPinned(cfg KeyringConfig) (*Keyring, error) {
 // pinned is the guide of a keyring that does not move: it reports a newer version.
 type pinned struct {
 	cfg      KeyringConfig
-	lookup   *lookup
+	keys     *Keyring
 	poll     poll
+	created  time.Time // when the version that writes was; zero while unknown
 	reported string
 }
 
@@ -47,14 +48,35 @@ func (p *pinned) round(ctx context.Context) time.Duration {
 	if !p.poll.due() {
 		return time.Until(p.poll.at)
 	}
-	// The newest is the one created last, so any other than ours is newer.
 	a, ok := p.poll.look(ctx, false)
-	if ok && !strings.EqualFold(a.Key.Version, p.cfg.Write.Version) {
-		p.lookup.known.add(a.Key)
+	if !ok {
+		return time.Until(p.poll.at)
+	}
+	own := strings.EqualFold(a.Key.Version, p.cfg.Write.Version)
+	if p.created.IsZero() {
+		p.date(ctx, a, own)
+	}
+	// A server that lags, or an old backup, may name an older one.
+	if !own && a.Created.After(p.created) {
+		p.keys.lookup.known.add(a.Key)
 		if p.reported != a.Key.Version && p.cfg.OnEvent != nil {
 			p.cfg.OnEvent(RotationEvent{Step: VersionAvailable, Key: a.Key})
 		}
 		p.reported = a.Key.Version
 	}
 	return time.Until(p.poll.at)
+}
+
+// date finds out when the version that writes was created: a process that follows the
+// newest version later on has to know which are newer.
+func (p *pinned) date(ctx context.Context, newest Attributes, own bool) {
+	a := newest
+	if !own {
+		var err error
+		if a, err = p.cfg.Directory.Get(Background(ctx), p.cfg.Write); err != nil {
+			return // the look itself was allowed; the next one may tell
+		}
+	}
+	p.created = a.Created
+	p.keys.created(p.cfg.Write, a.Created)
 }

@@ -6,17 +6,23 @@ import (
 	"time"
 )
 
-// verifyAgain is the pause after a failed round trip under a version that does
-// not write yet.
-const verifyAgain = 10 * time.Second
+const (
+	// verifyAgain is the pause after a failed round trip under a version that does
+	// not write yet.
+	verifyAgain = 10 * time.Second
+	// lastLook is how long before a switch the version is looked at and proven once
+	// more: one that was disabled, deleted or overtaken meanwhile is not adopted.
+	lastLook = 2 * time.Second
+)
 
 // A ring decides which version of a key writes, for a keyring that follows the
-// newest one. It is a value: no clock, no lock, no I/O. All its times are the
-// vault's own, so that replicas that never meet switch at the same moment.
+// newest one. It is a value: no clock, no lock, no I/O. What concerns the versions
+// is in the vault's own time, so that replicas that never meet switch at the same
+// moment; what concerns this process is in its own, which nobody sets.
 type ring struct {
 	// delay is how long after a version has become usable it begins to write.
 	delay time.Duration
-	// fresh is how old a good round trip may be at the switch.
+	// fresh is how old a look and a good round trip may be at the switch.
 	fresh time.Duration
 
 	members []*member // oldest first
@@ -24,51 +30,32 @@ type ring struct {
 	writes  *member   // nil before begin or resume
 }
 
+// A moment is now, by both clocks.
+type moment struct {
+	vault time.Time
+	here  time.Time
+}
+
 // A member is one version.
 type member struct {
 	ref   Ref
 	attrs Attributes // as last seen; only Created is set on one that is resumed
-	seen  time.Time  // when; zero for one that is resumed
-	// usable is when it was first seen able to encrypt after it had not been.
-	usable time.Time
+
+	// By this process's clock; zero for never.
+	looked time.Time // when the newest version was last asked for, for its switch
 	proven time.Time // last good round trip
 	retry  time.Time // after a failed one: no other before
 }
 
-// due is when it may begin to write. Whoever has seen the same states of the
-// version comes to the same moment.
-func (m *member) due(delay time.Duration) time.Time {
-	from := m.attrs.Created
-	for _, t := range []time.Time{m.attrs.NotBefore, m.usable} {
-		if t.After(from) {
-			from = t
-		}
-	}
-	return from.Add(delay)
+// validFrom is when it could encrypt at the earliest, but for being disabled.
+func (m *member) validFrom() time.Time {
+	return latest(m.attrs.Created, m.attrs.NotBefore)
 }
 
 // barred says why it cannot encrypt; Success if its attributes do not keep it from that.
 func (m *member) barred(now time.Time) Reason {
 	reason, _ := m.attrs.Barred(now)
 	return reason
-}
-
-// see takes in what the vault tells of the version.
-func (m *member) see(a Attributes, now time.Time) {
-	was := Success
-	if !m.seen.IsZero() {
-		was = m.barred(now)
-	}
-	since := m.seen.Truncate(time.Second)
-	m.attrs, m.seen = a, now
-	if m.barred(now) == Success && (was == KeyDisabled || was == KeyExpired) {
-		// The change itself has a time that all replicas see. Where it is not
-		// that of this change, the moment it was noticed has to do.
-		m.usable = now
-		if !a.Updated.Before(since) && !a.Updated.After(now) {
-			m.usable = a.Updated
-		}
-	}
 }
 
 // find returns a known version, or nil.
@@ -83,7 +70,7 @@ func (r *ring) find(version string) *member {
 
 // learn takes in the newest version, and the others as far as they were listed.
 // It returns the versions that were not known before.
-func (r *ring) learn(now time.Time, newest Attributes, listed []Attributes) (learned []Ref) {
+func (r *ring) learn(newest Attributes, listed []Attributes) (learned []Ref) {
 	r.newest = newest.Key.Version
 	for _, a := range append(slices.Clone(listed), newest) {
 		m := r.find(a.Key.Version)
@@ -92,7 +79,7 @@ func (r *ring) learn(now time.Time, newest Attributes, listed []Attributes) (lea
 			r.members = append(r.members, m)
 			learned = append(learned, a.Key)
 		}
-		m.see(a, now)
+		m.attrs = a
 	}
 	slices.SortStableFunc(r.members, func(a, b *member) int {
 		switch {
@@ -106,14 +93,14 @@ func (r *ring) learn(now time.Time, newest Attributes, listed []Attributes) (lea
 	return learned
 }
 
-// newer compares by creation, which has a resolution of a second; the vault's
-// own choice decides between two of the same one.
+// newer compares by creation, which has a resolution of a second. Between two of the
+// same one, what decides must be the same for all replicas and never change.
 func (r *ring) newer(a, b *member) bool {
 	if a == b {
 		return false
 	}
 	if a.attrs.Created.Equal(b.attrs.Created) {
-		return strings.EqualFold(a.ref.Version, r.newest)
+		return strings.ToLower(a.ref.Version) > strings.ToLower(b.ref.Version)
 	}
 	return a.attrs.Created.After(b.attrs.Created)
 }
@@ -133,26 +120,64 @@ func (r *ring) begin(now time.Time) Ref {
 	return r.writes.ref
 }
 
-// mayHaveWritten reports whether a version has been around for long enough, and has
-// not been disabled from its creation on.
+// mayHaveWritten reports whether a version has been around for long enough, and was
+// not disabled before its time came. A later change of it says nothing about that.
 func (m *member) mayHaveWritten(now time.Time, delay time.Duration) bool {
-	stillborn := !m.attrs.Enabled && !m.attrs.Updated.After(m.attrs.Created)
-	return !stillborn && now.Sub(m.attrs.Created) >= delay && !now.Before(m.attrs.NotBefore)
+	aborted := !m.attrs.Enabled && !m.attrs.Updated.IsZero() && m.attrs.Updated.Before(m.validFrom().Add(delay))
+	return !aborted && !m.young(now, delay)
 }
 
-// resume begins with the version that the process before this one wrote with.
-func (r *ring) resume(ref Ref, created time.Time) {
+// young reports whether its time has not come yet.
+func (m *member) young(now time.Time, delay time.Duration) bool {
+	return now.Before(m.validFrom().Add(delay))
+}
+
+// resume begins with the version that the process before this one wrote with. Of one
+// whose creation is not known, all is newer that was created after now.
+func (r *ring) resume(ref Ref, created, now time.Time) {
+	if created.IsZero() {
+		created = now
+	}
 	m := &member{ref: ref, attrs: Attributes{Key: ref, Created: created}}
 	r.members = []*member{m}
 	r.writes = m
 }
 
-// A step is what there is to do next.
+// due is when a version may begin to write: the delay after it was created, became
+// valid, or was last changed, since that may have been what made it usable; and after
+// a newer one was, since that may have been what made room for it. Whoever has seen
+// the attributes comes to the same moment.
+func (r *ring) due(m *member, now time.Time) time.Time {
+	from := m.validFrom()
+	for _, n := range r.members {
+		if n == m || r.newer(n, m) {
+			from = latest(from, n.changed(now))
+		}
+	}
+	return from.Add(r.delay)
+}
+
+// changed is when a version last was, by somebody or by expiring.
+func (m *member) changed(now time.Time) time.Time {
+	at := latest(m.attrs.Created, m.attrs.Updated)
+	if !m.attrs.Expires.After(now) {
+		at = latest(at, m.attrs.Expires)
+	}
+	return at
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+// A step is what there is to do next, or how long there is nothing.
 type step struct {
-	// verify and adopt name a version, or none.
-	verify, adopt *member
-	// again is when to ask the next time; zero if only a poll can bring news.
-	again time.Time
+	look, verify, adopt *member // at most one is set
+	// wait is zero if only a poll can bring news.
+	wait time.Duration
 }
 
 // candidates are the versions that may write next: the usable ones that are newer
@@ -172,16 +197,16 @@ func (r *ring) candidates(now time.Time) (found []*member) {
 // next says what to do at a moment. One candidate counts, the newest: an older one
 // that would have its turn first is passed over. Only while the newest fails, the
 // one before it does: it may be a version that no longer exists.
-func (r *ring) next(now time.Time) step {
+func (r *ring) next(now moment) step {
 	var s step
 	if r.writes == nil {
 		return s
 	}
-	for _, m := range r.candidates(now) {
-		again := s.again
+	for _, m := range r.candidates(now.vault) {
+		wait := s.wait
 		s = r.nextFor(m, now)
-		if s.again.IsZero() || !again.IsZero() && again.Before(s.again) {
-			s.again = again
+		if s.wait > 0 && wait > 0 {
+			s.wait = min(wait, s.wait)
 		}
 		if !m.failing(now) {
 			break
@@ -190,33 +215,35 @@ func (r *ring) next(now time.Time) step {
 	return s
 }
 
-func (m *member) failing(now time.Time) bool { return now.Before(m.retry) }
+func (m *member) failing(now moment) bool { return now.here.Before(m.retry) }
 
-func (r *ring) nextFor(m *member, now time.Time) step {
-	due := m.due(r.delay)
-	// A round trip from here on will still be fresh at the switch.
-	early := due.Add(-r.fresh / 2)
-	switch {
-	case m.proven.IsZero(),
-		!now.Before(early) && m.proven.Before(early),
-		!now.Before(due) && now.Sub(m.proven) > r.fresh:
-		if m.failing(now) {
-			return step{again: m.retry}
-		}
-		return step{verify: m}
-	case !now.Before(due):
-		return step{adopt: m}
-	case now.Before(early):
-		return step{again: early}
+func (r *ring) nextFor(m *member, now moment) step {
+	left := r.due(m, now.vault).Sub(now.vault)
+	// stale reports whether what was done at t does not do for the switch.
+	stale := func(t time.Time) bool {
+		return t.IsZero() || t.Before(now.here.Add(left-lastLook)) || now.here.Sub(t) > r.fresh
 	}
-	return step{again: due}
+	near := left <= lastLook
+	switch {
+	case !m.proven.IsZero() && !near:
+		return step{wait: left - lastLook}
+	case m.failing(now):
+		return step{wait: m.retry.Sub(now.here)}
+	case near && stale(m.looked):
+		return step{look: m}
+	case m.proven.IsZero() || stale(m.proven):
+		return step{verify: m}
+	case left > 0:
+		return step{wait: left}
+	}
+	return step{adopt: m}
 }
 
 // verified notes the end of a round trip under a version.
-func (r *ring) verified(m *member, now time.Time, ok bool) {
+func (m *member) verified(here time.Time, ok bool) {
 	if ok {
-		m.proven, m.retry = now, time.Time{}
+		m.proven, m.retry = here, time.Time{}
 	} else {
-		m.proven, m.retry = time.Time{}, now.Add(verifyAgain)
+		m.proven, m.retry = time.Time{}, here.Add(verifyAgain)
 	}
 }

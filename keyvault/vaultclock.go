@@ -8,15 +8,28 @@ import "time"
 type vaultClock struct {
 	here  time.Time
 	there time.Time // what the vault's clock showed at that moment
+	// doubt is how far the last Date was away from what this clock told; zero if it
+	// was believed.
+	doubt time.Duration
 }
 
+// clockTolerance is how far two answers' Dates may disagree: they have no fractions,
+// and a vault is many servers.
+const clockTolerance = 2 * time.Second
+
 // set takes the Date of an answer that has just come. A Date has no fractions: on
-// average half a second of the one it names is over.
+// average half a second of the one it names is over. After the first, a Date that is
+// far off is believed once another says the same: it may be one server's, or a proxy's.
 func (c *vaultClock) set(date, now time.Time) {
 	if date.IsZero() {
 		return
 	}
-	c.here, c.there = now, date.Add(time.Second/2)
+	date = date.Add(time.Second / 2)
+	if off := date.Sub(c.at(now)); !c.here.IsZero() && off.Abs() > clockTolerance && (off-c.doubt).Abs() > clockTolerance {
+		c.doubt = off
+		return
+	}
+	c.here, c.there, c.doubt = now, date, 0
 }
 
 // at converts a moment of this machine.
