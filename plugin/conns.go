@@ -44,9 +44,10 @@ type conn struct {
 
 	mu   sync.Mutex
 	told string // the ID that Status last told it
-	// held is the ID told before, as long as no Encrypt was answered under a newer
-	// one: the caller still works with its seed.
-	held      string
+	// ids are the IDs that it was told, in the order in which they came up, from the
+	// one under which it works with a seed on: that of the last Encrypt answered in
+	// time, or the first that it was told.
+	ids       []string
 	apiServer bool
 }
 
@@ -103,21 +104,32 @@ func (cs *conns) HandleRPC(context.Context, stats.RPCStats) {}
 func (c *conn) tell(keyID func(held string) string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	id := keyID(c.held)
-	if c.told != "" && id != c.told && c.held == "" {
-		c.held = c.told
+	held := ""
+	if len(c.ids) > 0 {
+		held = c.ids[0]
 	}
-	c.told = id
-	return id
+	c.told = keyID(held)
+	if c.told == "" || slices.Contains(c.ids, c.told) {
+		return c.told
+	}
+	if len(c.ids) == maxIDs {
+		c.ids = slices.Delete(c.ids, 1, 2) // not the one with the seed
+	}
+	c.ids = append(c.ids, c.told)
+	return c.told
 }
+
+// maxIDs bounds the IDs that a connection was told and has no seed under. One that
+// only asks for the status never has any.
+const maxIDs = 16
 
 // settle notes that an Encrypt was answered under id in time: from now on the
 // caller has a seed under it, and is told no older ID.
 func (c *conn) settle(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if id != c.held {
-		c.held = ""
+	if i := slices.Index(c.ids, id); i > 0 {
+		c.ids = slices.Delete(c.ids, 0, i)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -134,6 +135,47 @@ func TestStatus_UnfinishedSwitch(t *testing.T) {
 	require.NoError(t, err)
 	r.keyring.setUnfinished(true)
 	require.Equal(t, id2, without.status(t).KeyId, "not back, once it has a seed")
+}
+
+// An Encrypt under the new ID that is answered while the connection was told the old
+// one again has given it a seed all the same: no later fault takes it back.
+func TestStatus_SwitchThatEndsWhileTakenBack(t *testing.T) {
+	id1, id2 := ref(version1).KeyID(), ref(version2).KeyID()
+	r := serve(t)
+	c := r.dial(t)
+	require.Equal(t, id1, c.status(t).KeyId)
+	r.keyring.rotate(version2)
+	require.Equal(t, id2, c.status(t).KeyId)
+	answer, asked := make(chan struct{}), make(chan struct{})
+	r.keyring.do(func(context.Context) error { close(asked); <-answer; return nil })
+	done := make(chan string)
+	go func() {
+		e, err := c.Encrypt(in3s(t), &kmsapi.EncryptRequest{Plaintext: seed()})
+		assert.NoError(t, err)
+		done <- e.GetKeyId()
+	}()
+	<-asked
+	r.keyring.setUnfinished(true)
+	require.Equal(t, id1, c.status(t).KeyId)
+	close(answer)
+	require.Equal(t, id2, <-done)
+	for _, fault := range []bool{false, true, false, true} {
+		r.keyring.setUnfinished(fault)
+		require.Equal(t, id2, c.status(t).KeyId, "fault: %v", fault)
+	}
+}
+
+// One that only asks for the status is told any number of IDs.
+func TestStatus_ManySwitchesWithoutASeed(t *testing.T) {
+	r := serve(t)
+	c := r.dial(t)
+	id1 := c.status(t).KeyId
+	for i := range 50 {
+		r.keyring.rotate(fmt.Sprintf("%032x", i))
+		c.status(t)
+	}
+	r.keyring.setUnfinished(true)
+	require.Equal(t, id1, c.status(t).KeyId)
 }
 
 // While no version is known, Status fails, and names no ID.
