@@ -3,6 +3,7 @@ package health_test
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -156,6 +157,14 @@ func TestMemory_Versions(t *testing.T) {
 	require.True(t, when.Equal(created))
 	require.True(t, open().Earlier(nextKey.Version))
 
+	// Pinned, it is known a little later.
+	thirdKey := key.WithVersion("dddddddddddddddddddddddddddddddd")
+	for _, at := range []time.Time{{}, created, {}} {
+		m.KeepVersion(thirdKey, at)
+	}
+	_, when = open().LastVersion()
+	require.True(t, when.Equal(created))
+
 	// It is bounded, and what is no version is not believed.
 	for i := range 100 {
 		m.KeepVersion(key.WithVersion("0123456789abcdef0123456789abcd"+string("0123456789"[i/10])+string("0123456789"[i%10])), created)
@@ -169,6 +178,35 @@ func TestMemory_Versions(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(`{"format":1,"key":"https://other.vault.azure.net/keys/k1/`+key.Version+`","versions":[{"version":"`+key.Version+`"}]}`), 0o600))
 	ref, _ = open().LastVersion()
 	require.Equal(t, unversioned, ref, "another key's")
+}
+
+// A file that cannot be replaced would lead the next process back to the version that
+// it names.
+func TestMemory_NoFileIsBetterThanAStaleOne(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "k.state")
+	m := health.OpenMemory(path, unversioned, nil)
+	m.KeepVersion(key, time.Now())
+	require.FileExists(t, path)
+	require.NoError(t, os.MkdirAll(filepath.Join(path+".new", "in the way"), 0o700))
+	m.KeepVersion(nextKey, time.Now())
+	require.NoFileExists(t, path)
+	require.NoError(t, os.RemoveAll(path+".new"))
+	m.KeepVersion(key.WithVersion("dddddddddddddddddddddddddddddddd"), time.Now())
+	m = health.OpenMemory(path, unversioned, nil)
+	require.True(t, m.Earlier(nextKey.Version), "what could not be written comes with the next")
+}
+
+// The host may be spelt in another way from now on.
+func TestMemory_SpellingOfTheHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "k.state")
+		start(t, &fakeVault{}, health.Graces{}, path)
+		time.Sleep(time.Minute)
+		other := key
+		other.Host = strings.ToUpper(other.Host)
+		tr := health.NewTracker(health.Config{Key: other, Memory: health.OpenMemory(path, other, nil)})
+		require.Equal(t, health.Usable, tr.View().Phase)
+	})
 }
 
 // The evidence and the canary of one version say nothing about another.

@@ -229,9 +229,9 @@ func (m *Memory) canary(key keyvault.Ref) *canary {
 // of returns what is known of a version, or nil. The caller holds mu.
 func (m *Memory) of(key keyvault.Ref) *proof {
 	switch {
-	case m.rec.Key == key.URL():
+	case strings.EqualFold(m.rec.Key, key.URL()): // the host may be spelt in another way
 		return &m.rec.proof
-	case m.rec.Before != nil && m.rec.Before.Key == key.URL():
+	case m.rec.Before != nil && strings.EqualFold(m.rec.Before.Key, key.URL()):
 		return m.rec.Before
 	}
 	return nil
@@ -241,7 +241,7 @@ func (m *Memory) of(key keyvault.Ref) *proof {
 func (m *Memory) save(key keyvault.Ref, c *canary, s state) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if n := len(m.rec.Versions); n > 0 && m.rec.Key != key.URL() && m.rec.Key == m.key.WithVersion(m.rec.Versions[n-1].Version).URL() {
+	if n := len(m.rec.Versions); n > 0 && !strings.EqualFold(m.rec.Key, key.URL()) && strings.EqualFold(m.rec.Key, m.key.WithVersion(m.rec.Versions[n-1].Version).URL()) {
 		before := m.rec.proof
 		before.Failures = slices.Clone(before.Failures)
 		m.rec.Before = &before

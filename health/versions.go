@@ -1,9 +1,14 @@
 package health
 
 import (
+	"errors"
+	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"time"
+
+	"go.uber.org/zap"
 
 	"azure-kms-plugin/keyvault"
 )
@@ -33,12 +38,17 @@ func (m *Memory) Earlier(version string) bool {
 }
 
 // KeepVersion notes that an Encrypt is about to be answered under a version, and
-// returns when that is in the file, or cannot be.
+// returns when that is in the file, or cannot be. A file that can no longer be
+// written is removed: the next process would go back to what it says.
 func (m *Memory) KeepVersion(ref keyvault.Ref, created time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	i := m.find(ref.Version)
 	if i >= 0 && i == len(m.rec.Versions)-1 {
+		if v := &m.rec.Versions[i]; v.Created.IsZero() && !created.IsZero() {
+			v.Created = created.UTC()
+			m.write()
+		}
 		return
 	}
 	if i >= 0 {
@@ -56,6 +66,13 @@ func (m *Memory) KeepVersion(ref keyvault.Ref, created time.Time) {
 		m.rec.Key = ref.URL() // so that the next process knows whose file it is
 	}
 	m.write()
+	if m.faulty {
+		m.written = nil
+		if err := os.Remove(m.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			m.log.Error("state file is stale and cannot be removed: the next process may go back to an older key version",
+				zap.String("path", m.path), zap.String("version", ref.Version), zap.Error(err))
+		}
+	}
 }
 
 // find returns the place of a version, or -1. The caller holds mu.
