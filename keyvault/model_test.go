@@ -75,7 +75,7 @@ type modelReplica struct {
 	// newest version yet.
 	lagging bool
 	looks   int
-	silent  bool // about the time of creation
+	silent  bool          // about the time of creation
 	dateOff time.Duration // of the next look's Date
 }
 

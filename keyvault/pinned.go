@@ -57,7 +57,7 @@ func (p *pinned) round(ctx context.Context) time.Duration {
 		p.date(ctx, a, own)
 	}
 	// A server that lags, or an old backup, may name an older one.
-	if !own && a.Created.After(p.created) {
+	if !own && !a.Created.Before(p.created) {
 		p.keys.lookup.known.add(a.Key)
 		if p.reported != a.Key.Version && p.cfg.OnEvent != nil {
 			p.cfg.OnEvent(RotationEvent{Step: VersionAvailable, Key: a.Key})
