@@ -50,7 +50,7 @@ func TestSignIn_AudienceFollowsTheChallenge(t *testing.T) {
 						file, _ := identityFile(t, l.srv, vault.IdentityFileOptions{Host: sign.host}, nil)
 						fields["aadMSIDataPlaneIdentityPath"] = writeFile(t, string(file))
 					} else {
-						require.NoError(t, l.srv.AddPrincipal(vault.Principal{ClientID: "app", Secrets: []string{"s"}, Assertions: []string{"J1"}}))
+						require.NoError(t, l.srv.AddPrincipal(vault.Principal{ClientID: "app", Secrets: []string{"s"}, Assertions: []string{federated("J1")}}))
 					}
 					system := "system-" + versionID(int(time.Now().UnixNano()))
 					l.srv.SetIdentities(vault.Identity{ClientID: system, System: true}, vault.Identity{ClientID: user, ResourceID: resource})
@@ -60,7 +60,7 @@ func TestSignIn_AudienceFollowsTheChallenge(t *testing.T) {
 						}
 						require.NoError(t, v.Allow(id, vault.PermEncrypt))
 					}
-					l.signIn(t, fields, keyvault.WorkloadIdentity{ClientID: "app", TenantID: l.srv.TenantID, TokenFile: writeFile(t, "J1\n")})
+					l.signIn(t, fields, keyvault.WorkloadIdentity{ClientID: "app", TenantID: l.srv.TenantID, TokenFile: writeFile(t, federated("J1")+"\n")})
 					require.NoError(t, l.encrypt(t))
 					asked := 0
 					for _, r := range l.srv.Requests() {

@@ -52,10 +52,10 @@ func TestSignIn_ThrottledWhileTheTokenIsValid(t *testing.T) {
 // Case A04: the federated token on disk is used at the next exchange.
 func TestSignIn_FederatedTokenIsReread(t *testing.T) {
 	vol := &projected{dir: t.TempDir()}
-	vol.put(t, "token", []byte("J1\n"))
+	vol.put(t, "token", []byte(federated("J1")+"\n"))
 	path := writeFile(t, `{"useWorkloadIdentityExtension":true}`)
 	synctest.Test(t, func(t *testing.T) {
-		good := "J1"
+		good := federated("J1")
 		d := &directory{life: 90 * time.Second}
 		d.answer = func(_ int, form url.Values, req *http.Request) (*http.Response, error) {
 			if form.Get("client_assertion") != good {
@@ -70,13 +70,13 @@ func TestSignIn_FederatedTokenIsReread(t *testing.T) {
 		for second := range 300 {
 			switch second {
 			case 60:
-				good = "J2"
-				vol.put(t, "token", []byte("J2"))
+				good = federated("J2")
+				vol.put(t, "token", []byte(federated("J2")))
 			case 150: // kubelet is about it, and J2 is no longer good
-				good = "J3"
+				good = federated("J3")
 				vol.put(t, "token", []byte{})
 			case 155:
-				vol.put(t, "token", []byte("J3\r\n"))
+				vol.put(t, "token", []byte(federated("J3")+"\r\n"))
 			}
 			require.Nil(t, decrypts(t, c), "second %d", second)
 			time.Sleep(time.Second)
@@ -85,7 +85,7 @@ func TestSignIn_FederatedTokenIsReread(t *testing.T) {
 		for _, form := range d.forms {
 			sent = append(sent, form.Get("client_assertion"))
 		}
-		require.Equal(t, []string{"J1", "J2", "J3"}, slices.Compact(sent))
+		require.Equal(t, []string{federated("J1"), federated("J2"), federated("J3")}, slices.Compact(sent))
 		require.Less(t, len(sent), 12)
 	})
 
@@ -100,7 +100,7 @@ func TestSignIn_FederatedTokenIsReread(t *testing.T) {
 		require.Contains(t, e.Text, "empty file")
 		time.Sleep(5 * time.Second)
 		require.NotNil(t, decrypts(t, c))
-		vol.put(t, "token", []byte("J4"))
+		vol.put(t, "token", []byte(federated("J4")))
 		time.Sleep(5 * time.Second)
 		require.Nil(t, decrypts(t, c))
 	})

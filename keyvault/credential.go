@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -22,7 +23,8 @@ type CredentialOptions struct {
 	Transport http.RoundTripper
 	Proxy     *ProxyMode
 	// Warn is told, once, what keeps azure.json or a file that it names from
-	// being used while what was read before still is; Info, that this is over.
+	// being used while what was read before still is, be it the file itself or
+	// the sign-in host's refusal; Info, that this is over.
 	// nil drops it. They must not block.
 	Warn func(text string)
 	Info func(text string)
@@ -46,6 +48,7 @@ type Credential struct {
 	mu    sync.Mutex
 	cfg   *AzureConfig // the last good one; guarded by mu, as is the rest
 	used  *identity    // the last good one; nil before it is needed
+	taken *identity    // the last that got a token; nil once it is refused
 	fault string       // that was reported last; empty when all is well
 }
 
@@ -55,7 +58,11 @@ func NewCredential(cfg *AzureConfig, opts CredentialOptions) (*Credential, error
 	if err != nil {
 		return nil, prefixEach(cfg.path, err)
 	}
-	c := &Credential{cfg: cfg, opts: opts}
+	rt, err := roundTripper(opts.Transport, opts.RootCAs, opts.CAFile, opts.Proxy, forwardToLogin)
+	if err != nil {
+		return nil, err
+	}
+	c := &Credential{cfg: cfg, opts: opts, transport: newTransporter(rt)}
 	if m == methodWorkload {
 		// Its token is short-lived, so it is nobody's fault to be here a moment
 		// before it.
@@ -66,11 +73,6 @@ func NewCredential(cfg *AzureConfig, opts CredentialOptions) (*Credential, error
 	if err != nil {
 		return nil, prefixEach(cfg.path, err)
 	}
-	rt, err := roundTripper(opts.Transport, opts.RootCAs, opts.CAFile, opts.Proxy, forwardToLogin)
-	if err != nil {
-		return nil, err
-	}
-	c.transport = newTransporter(rt)
 	return c, nil
 }
 
@@ -110,7 +112,9 @@ func (c *Credential) String() string { return c.Method() }
 // Format keeps every verb from the fields.
 func (c *Credential) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte(c.Method())) }
 
-// Token implements TokenSource.
+// Token implements TokenSource. An identity that the sign-in host refuses may be
+// the half of a file that is being written: the one before it is tried, once,
+// if it is another one and got the last token.
 func (c *Credential) Token(ctx context.Context, req TokenRequest) (azcore.AccessToken, error) {
 	id, fault := c.current()
 	if id == nil {
@@ -118,8 +122,29 @@ func (c *Credential) Token(ctx context.Context, req TokenRequest) (azcore.Access
 		// version of it may come.
 		return azcore.AccessToken{}, &Error{Reason: CredentialsUnavailable, Text: oneLine(fault), Err: fault}
 	}
+	tk, failure := c.signIn(ctx, id, req)
+	if failure == nil {
+		c.accepted(id, fault)
+		return tk, nil
+	}
+	if old := c.fallBack(id, failure); old != nil {
+		tk, again := c.signIn(ctx, old, req)
+		if again == nil {
+			c.accepted(old, errors.Join(fault, errors.New(failure.Text)))
+			return tk, nil
+		}
+		c.fallBack(old, again) // forgets it, if it is refused too
+	}
+	c.failed(fault)
+	return azcore.AccessToken{}, failure.withFault(fault)
+}
+
+// signIn gets a token for one identity. What it sees is its own: neither the
+// caller's request nor another identity's says why this one has failed.
+func (c *Credential) signIn(ctx context.Context, id *identity, req TokenRequest) (azcore.AccessToken, *Error) {
+	ctx = context.WithValue(ctx, traceKey{}, &trace{start: time.Now()})
 	if failure := id.checkTenant(req.TenantID); failure != nil {
-		return azcore.AccessToken{}, failure.withFault(fault)
+		return azcore.AccessToken{}, failure
 	}
 	cred, err := id.build(c.transport)
 	if err != nil {
@@ -133,7 +158,7 @@ func (c *Credential) Token(ctx context.Context, req TokenRequest) (azcore.Access
 	}
 	tk, err := cred.GetToken(ctx, tro)
 	if err != nil {
-		return azcore.AccessToken{}, id.failure(ctx, err).withFault(fault)
+		return azcore.AccessToken{}, id.failure(ctx, err)
 	}
 	return tk, nil
 }

@@ -111,7 +111,12 @@ func decrypts(t *testing.T, c *keyvault.Client) *keyvault.Error {
 }
 
 // jwt has the form of a federated token that ends at a given time.
-func jwt(end time.Time) string {
+func jwt(end time.Time) string { return compact(fmt.Sprintf(`{"exp":%d}`, end.Unix()), "signature") }
+
+// federated has the form of one of that name, which does not say when it ends.
+func federated(name string) string { return compact(fmt.Sprintf(`{"sub":%q}`, name), name) }
+
+func compact(payload, signature string) string {
 	part := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
-	return part(`{"alg":"RS256"}`) + "." + part(fmt.Sprintf(`{"exp":%d}`, end.Unix())) + "." + part("signature")
+	return part(`{"alg":"RS256"}`) + "." + part(payload) + "." + part(signature)
 }

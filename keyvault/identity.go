@@ -1,12 +1,11 @@
 package keyvault
 
 import (
-	"bytes"
 	"context"
-	"encoding/base64"
-	"encoding/json"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +25,8 @@ type identity struct {
 	// secret is a client secret or a federated token.
 	secret      Secret
 	certificate *clientCertificate
+	// cfg is the azure.json that it was read by.
+	cfg *AzureConfig
 	// source names what the tenant is written in, for texts.
 	source string
 	// notBefore orders the versions of a data-plane identity file.
@@ -43,7 +44,7 @@ func readIdentity(cfg *AzureConfig, w WorkloadIdentity) (*identity, error) {
 	if err != nil {
 		return nil, err
 	}
-	id := &identity{method: m, authority: cfg.Cloud().Authority, tenant: cfg.TenantID, client: cfg.ClientID, source: "tenantId in azure.json"}
+	id := &identity{cfg: cfg, method: m, authority: cfg.Cloud().Authority, tenant: cfg.TenantID, client: cfg.ClientID, source: "tenantId in azure.json"}
 	switch m {
 	case methodSecret:
 		id.secret = cfg.ClientSecret
@@ -58,15 +59,11 @@ func readIdentity(cfg *AzureConfig, w WorkloadIdentity) (*identity, error) {
 			return nil, err
 		}
 		id.tenant, id.client, id.source = w.TenantID, w.ClientID, "AZURE_TENANT_ID"
-		data, err := readFile(w.TokenFile, maxConfigSize)
+		assertion, end, err := readAssertion(w.TokenFile)
 		if err != nil {
 			return nil, fmt.Errorf("the federated token: %w", err)
 		}
-		assertion := string(bytes.TrimSpace(data))
-		if assertion == "" {
-			return nil, fmt.Errorf("the federated token: %s: empty file", w.TokenFile)
-		}
-		id.secret, id.expires = NewSecret(assertion), assertionEnd(assertion)
+		id.secret, id.expires = NewSecret(assertion), end
 	case methodManaged:
 		id.client = cfg.UserAssignedIdentityID
 	case methodDataPlane:
@@ -77,18 +74,19 @@ func readIdentity(cfg *AzureConfig, w WorkloadIdentity) (*identity, error) {
 	return id, nil
 }
 
-// assertionEnd is when a federated token says that it ends; zero if it does not.
-func assertionEnd(assertion string) time.Time {
-	var claims struct {
-		Exp float64 `json:"exp"`
+// same reports whether other would send the same. The key is that of the
+// certificate, so it is not compared.
+func (id *identity) same(other *identity) bool {
+	return id.method == other.method && id.authority == other.authority && id.tenant == other.tenant && id.client == other.client &&
+		id.secret.Reveal() == other.secret.Reveal() && slices.EqualFunc(id.chain(), other.chain(), (*x509.Certificate).Equal)
+}
+
+// chain is what of the certificate is sent; nil without one.
+func (id *identity) chain() []*x509.Certificate {
+	if id.certificate == nil {
+		return nil
 	}
-	_, rest, _ := strings.Cut(assertion, ".")
-	payload, _, _ := strings.Cut(rest, ".")
-	data, err := base64.RawURLEncoding.DecodeString(payload)
-	if err != nil || json.Unmarshal(data, &claims) != nil || claims.Exp <= 0 {
-		return time.Time{}
-	}
-	return time.Unix(int64(claims.Exp), 0)
+	return id.certificate.chain
 }
 
 // checkTenant refuses a vault of another directory before any secret is sent.

@@ -34,12 +34,7 @@ func (c *Credential) current() (*identity, error) {
 	if id == nil && c.used != nil && !c.used.expired() {
 		id = c.used
 	}
-	fault = errors.Join(fault, first)
-	if id == nil {
-		return nil, fault // the request fails with it, and that is reported
-	}
-	c.note(fault)
-	return id, fault
+	return id, errors.Join(fault, first)
 }
 
 // reread is what azure.json says now; nil with the reason while that is of no use.
@@ -63,10 +58,63 @@ func (c *Credential) read(cfg *AzureConfig) (*identity, error) {
 	if err == nil {
 		err = id.replaces(c.used)
 	}
+	if err == nil {
+		if _, wrong := id.build(c.transport); wrong != nil {
+			err = fmt.Errorf("%s: %w", id.source, wrong)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	return id, nil
+}
+
+// fallBack is what to try after the sign-in host's refusal of id: the identity
+// that got the last token, if that is another one and has not expired. What is
+// refused itself or has expired is forgotten, so that both are asked for only
+// while the old one may be of use.
+func (c *Credential) fallBack(id *identity, failure *Error) *identity {
+	if failure.Reason != CredentialsRefused {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.taken != nil && c.taken.same(id) {
+		c.taken = nil
+	}
+	if c.taken == nil {
+		return nil
+	}
+	old := c.taken
+	// If azure.json has changed, what the old one names may still be renewed.
+	if next, err := c.read(old.cfg); err == nil && !next.same(id) {
+		old = next
+	}
+	if old.expired() {
+		c.taken = nil
+		return nil
+	}
+	return old
+}
+
+// accepted notes that id got a token in spite of fault, which may be nil. Nothing
+// is kept of one that was refused before it.
+func (c *Credential) accepted(id *identity, fault error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.used, c.taken = id, id
+	c.note(fault)
+}
+
+// failed notes that there is no token, and a fault if there is one. That one is
+// over shows only with a token.
+func (c *Credential) failed(fault error) {
+	if fault == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.note(fault)
 }
 
 // note reports a fault once, and its end. The caller holds mu.

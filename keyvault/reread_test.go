@@ -68,10 +68,10 @@ func TestReread_OtherWaysToSignIn(t *testing.T) {
 		require.Equal(t, "westus2.login.microsoft.com", host)
 		require.Equal(t, "app", form.Get("client_id"))
 
-		require.NoError(t, os.WriteFile(token, []byte("J1"), 0o600))
+		require.NoError(t, os.WriteFile(token, []byte(federated("J1")), 0o600))
 		write(map[string]any{"useWorkloadIdentityExtension": true})
 		_, form = last()
-		require.Equal(t, []string{"five", "J1"}, []string{form.Get("client_id"), form.Get("client_assertion")})
+		require.Equal(t, []string{"five", federated("J1")}, []string{form.Get("client_id"), form.Get("client_assertion")})
 
 		write(map[string]any{"useManagedIdentityExtension": true})
 		host, _ = last()
@@ -85,7 +85,7 @@ func TestReread_OtherWaysToSignIn(t *testing.T) {
 // read: a federated token lasts an hour, and somebody's slip may last longer.
 func TestReread_FilesAreReadWhileAzureJSONIsBroken(t *testing.T) {
 	vol := &projected{dir: t.TempDir()}
-	vol.put(t, "token", []byte("J1"))
+	vol.put(t, "token", []byte(federated("J1")))
 	path := writeFile(t, `{"useWorkloadIdentityExtension":true}`)
 	synctest.Test(t, func(t *testing.T) {
 		d, seen := &directory{life: time.Minute}, &journal{}
@@ -94,10 +94,10 @@ func TestReread_FilesAreReadWhileAzureJSONIsBroken(t *testing.T) {
 		}))
 		require.Nil(t, decrypts(t, c))
 		require.NoError(t, os.WriteFile(path, []byte(`{"useWorkloadIdentityExtension":tr`), 0o600))
-		vol.put(t, "token", []byte("J2"))
+		vol.put(t, "token", []byte(federated("J2")))
 		time.Sleep(time.Minute)
 		require.Nil(t, decrypts(t, c))
-		require.Equal(t, "J2", d.forms[len(d.forms)-1].Get("client_assertion"))
+		require.Equal(t, federated("J2"), d.forms[len(d.forms)-1].Get("client_assertion"))
 
 		// Every fault is said, and each of them once.
 		vol.put(t, "token", []byte{})
@@ -113,19 +113,19 @@ func TestReread_FilesAreReadWhileAzureJSONIsBroken(t *testing.T) {
 		require.Empty(t, infos)
 		// The same holds for one that is good itself but names what is not there.
 		require.NoError(t, os.WriteFile(path, []byte(`{"tenantId":"t","aadClientId":"c","aadClientCertPath":"/no/such/cert"}`), 0o600))
-		vol.put(t, "token", []byte("J2b"))
+		vol.put(t, "token", []byte(federated("J2b")))
 		time.Sleep(time.Minute)
 		require.Nil(t, decrypts(t, c))
-		require.Equal(t, "J2b", d.forms[len(d.forms)-1].Get("client_assertion"))
+		require.Equal(t, federated("J2b"), d.forms[len(d.forms)-1].Get("client_assertion"))
 		warns, _ = seen.take()
 		require.Len(t, warns, 1)
 		require.Contains(t, warns[0], "/no/such/cert")
 
-		vol.put(t, "token", []byte("J3"))
+		vol.put(t, "token", []byte(federated("J3")))
 		require.NoError(t, os.WriteFile(path, []byte(`{"useWorkloadIdentityExtension":true}`), 0o600))
 		time.Sleep(time.Minute)
 		require.Nil(t, decrypts(t, c))
-		require.Equal(t, "J3", d.forms[len(d.forms)-1].Get("client_assertion"))
+		require.Equal(t, federated("J3"), d.forms[len(d.forms)-1].Get("client_assertion"))
 		warns, infos = seen.take()
 		require.Empty(t, warns)
 		require.Len(t, infos, 1)

@@ -69,7 +69,7 @@ func TestSignIn_ClientCertificate(t *testing.T) {
 
 func TestSignIn_WorkloadIdentity(t *testing.T) {
 	l := newLab(t, vault.Config{})
-	require.NoError(t, l.srv.AddPrincipal(vault.Principal{ClientID: "wi-app", Assertions: []string{"J1"}}))
+	require.NoError(t, l.srv.AddPrincipal(vault.Principal{ClientID: "wi-app", Assertions: []string{federated("J1")}}))
 	require.NoError(t, l.kv.Allow("wi-app", vault.PermEncrypt))
 
 	// As the kubelet projects a token: a symbolic link to a directory that changes.
@@ -80,14 +80,14 @@ func TestSignIn_WorkloadIdentity(t *testing.T) {
 		require.NoError(t, os.Symlink(generation, filepath.Join(dir, "..new")))
 		require.NoError(t, os.Rename(filepath.Join(dir, "..new"), filepath.Join(dir, "..data")))
 	}
-	put("one", "J1\n")
+	put("one", federated("J1")+"\n")
 	l.signIn(t, map[string]any{"useWorkloadIdentityExtension": true}, keyvault.WorkloadIdentity{
 		ClientID: "wi-app", TenantID: l.srv.TenantID, TokenFile: filepath.Join(dir, "..data", "token"),
 	})
 	require.NoError(t, l.encrypt(t))
 
-	require.NoError(t, l.srv.SetAssertions("wi-app", "J2"))
-	put("two", "J2")
+	require.NoError(t, l.srv.SetAssertions("wi-app", federated("J2")))
+	put("two", federated("J2"))
 	l.srv.RevokeTokens()
 	require.NoError(t, l.encrypt(t))
 
@@ -99,7 +99,7 @@ func TestSignIn_WorkloadIdentity(t *testing.T) {
 	e := failure(t, l.encrypt(t))
 	require.Equal(t, keyvault.CredentialsUnavailable, e.Reason)
 	require.Contains(t, e.Text, "empty file")
-	put("four", "J2")
+	put("four", federated("J2"))
 	require.Eventually(t, func() bool { return l.encrypt(t) == nil }, 10*time.Second, 50*time.Millisecond)
 }
 

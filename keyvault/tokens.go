@@ -139,7 +139,6 @@ func (c *tokenCache) accepted(req TokenRequest) {
 func (c *tokenCache) fetch(req TokenRequest, done chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
 	defer cancel()
-	ctx = context.WithValue(ctx, traceKey{}, &trace{start: time.Now()})
 	tk, err := c.token(ctx, req)
 
 	c.mu.Lock()

@@ -87,11 +87,11 @@ func TestServe_TLS(t *testing.T) {
 // Workload identity, as its webhook puts it into the environment.
 func TestServe_WorkloadIdentity(t *testing.T) {
 	srv, v, version := newVault(t, vault.Config{})
-	require.NoError(t, srv.AddPrincipal(vault.Principal{ClientID: "wi-app", Assertions: []string{"J1"}}))
+	require.NoError(t, srv.AddPrincipal(vault.Principal{ClientID: "wi-app", Assertions: []string{"e30.e30.J1"}}))
 	require.NoError(t, v.Allow("wi-app", vault.PermEncrypt, vault.PermDecrypt))
 	dir := shortDir(t)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "azure.json"), []byte(`{"useWorkloadIdentityExtension":true}`), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "token"), []byte("J1\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "token"), []byte("e30.e30.J1\n"), 0o600))
 	p := prepare(t, dir, append(srv.Env(), "AZURE_CLIENT_ID=wi-app", "AZURE_TENANT_ID="+srv.TenantID, "AZURE_FEDERATED_TOKEN_FILE="+filepath.Join(dir, "token")),
 		"--key-version="+version).start(t).serving(t)
 	(&lab{process: p, srv: srv, vault: v, version: version}).roundTrip(t)
