@@ -18,6 +18,9 @@ const (
 	probePeriod   = 30 * time.Second
 	probeRetry    = 5 * time.Second  // after the first failure; then probePeriod
 	refusedPeriod = 27 * time.Second // while encrypt is refused: a try comes every other time, so within a minute
+	// keyStateRetries are the retries, at their pace, after the vault said that the key
+	// is not there: that is obeyed soon, and must not be if it was mended meanwhile.
+	keyStateRetries = 4
 )
 
 // Vault is what a Prober asks. Its errors are [*keyvault.Error].
@@ -42,6 +45,10 @@ type Prober struct {
 	cfg   ProberConfig
 	sight sight
 
+	// kicked asks Run for a decrypt at once.
+	kicked  chan struct{}
+	decrypt atomic.Int64 // when Run last asked for one, in nanoseconds since born
+
 	// Owned by Run.
 	key       keyvault.Ref // the version that writes
 	canary    *canary      // of that version
@@ -57,13 +64,13 @@ func NewProber(cfg ProberConfig) *Prober {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
-	return &Prober{cfg: cfg, sight: sight{log: cfg.Logger}, born: time.Now()}
+	return &Prober{cfg: cfg, sight: sight{log: cfg.Logger}, kicked: make(chan struct{}, 1), born: time.Now()}
 }
 
 // Run probes at once, whenever another version begins to write, and now and then,
 // until ctx ends. It returns nil.
 func (p *Prober) Run(ctx context.Context) error {
-	last, failures := turnDecrypt, 0
+	last, failures, doubt := turnDecrypt, 0, false
 	var err *keyvault.Error
 	for first := true; ; {
 		p.tick()
@@ -74,7 +81,7 @@ func (p *Prober) Run(ctx context.Context) error {
 		}
 		pause := probePeriod
 		if key.Version != "" { // else there is nothing to probe yet
-			last = p.next(first || err != nil, last)
+			last = p.next(first || doubt || err != nil, last)
 			err = p.probe(ctx, last)
 			if last == turnDecrypt && err == nil && failures > 0 && p.cfg.Tracker.writeRefused() {
 				// What was mended is likely to have been refused together.
@@ -94,10 +101,14 @@ func (p *Prober) Run(ctx context.Context) error {
 		}
 		p.tick()
 		timer := time.NewTimer(pause)
+		doubt = false
 		select {
 		case <-timer.C:
 		case <-changed:
 			timer.Stop()
+		case <-p.kicked:
+			timer.Stop()
+			doubt = true
 		case <-ctx.Done():
 			timer.Stop()
 			return nil
@@ -118,12 +129,37 @@ func (p *Prober) turnTo(key keyvault.Ref) {
 func (p *Prober) Polled(a keyvault.Attributes, err *keyvault.Error) {
 	if err != nil {
 		p.cfg.Tracker.unknown(err) // which counts while no version is known
+		if err.Reason.Kind() == keyvault.KindFault {
+			p.kick() // it may be an outage
+		}
 		return
 	}
 	p.sight.see(time.Now(), a, true)
 	if key, _ := p.cfg.Tracker.Key(); a.Key.SameVersion(key) {
 		p.stamp(0)
 		p.examine(a)
+	}
+}
+
+// Observe takes in how an operation has ended that somebody else asked for. An
+// encrypt that succeeds while the key fails may mean that it was mended.
+func (p *Prober) Observe(o keyvault.Outcome) {
+	if o.Err != nil || o.Op != keyvault.OpEncrypt && o.Op != keyvault.OpWrap {
+		return
+	}
+	if key, _ := p.cfg.Tracker.Key(); o.Key.SameVersion(key) && p.cfg.Tracker.View().Phase != Usable {
+		p.kick()
+	}
+}
+
+// kick has Run decrypt the canary now, unless it has just done so.
+func (p *Prober) kick() {
+	if time.Since(p.born)-time.Duration(p.decrypt.Load()) < probeRetry {
+		return
+	}
+	select {
+	case p.kicked <- struct{}{}:
+	default:
 	}
 }
 
@@ -171,7 +207,7 @@ func (p *Prober) pause(failures int, err *keyvault.Error) time.Duration {
 		// Late tolerates.
 		d = min(max(d, err.RetryAfter), 2*probePeriod)
 		p.leftAlone = time.Now().Add(d)
-	case failures == 1:
+	case failures == 1, err != nil && err.Reason.Kind() == keyvault.KindKeyState && failures < keyStateRetries:
 		d = probeRetry
 	}
 	return time.Duration(float64(d) * (0.9 + 0.2*mathrand.Float64()))
@@ -193,6 +229,7 @@ func (p *Prober) probe(ctx context.Context, t turn) *keyvault.Error {
 		}
 		return nil // or known before
 	}
+	p.decrypt.Store(int64(time.Since(p.born)))
 	defer p.stamp(1)
 	return p.roundTrip(ctx)
 }

@@ -41,9 +41,10 @@ type Tracker struct {
 	state     state
 	isTold    bool
 	waitUntil time.Time // when waiting for the first evidence ends; zero before the first call
-	phase     Phase     // last logged, as are the two below
+	phase     Phase     // as last logged, like the three below
 	reason    keyvault.Reason
 	cause     keyvault.Cause
+	failing   time.Time // since when there has been a reason without a break
 }
 
 // NewTracker returns a tracker that begins with what cfg.Memory holds.
@@ -163,8 +164,18 @@ func (t *Tracker) note(phase Phase, f *failure) {
 	if phase == t.phase && reason == t.reason && cause == t.cause {
 		return
 	}
+	failing := t.reason != ""
 	t.phase, t.reason, t.cause = phase, reason, cause
-	fields := []zap.Field{zap.String("phase", string(phase))}
+	if phase == Starting && f == nil {
+		return // what is not known yet is no news
+	}
+	fields := []zap.Field{zap.String("phase", string(phase)), zap.String("version", t.key.Version)}
+	switch {
+	case f == nil && failing:
+		fields = append(fields, zap.Duration("after", time.Since(t.failing).Round(time.Second)))
+	case f != nil && !failing:
+		t.failing = f.first
+	}
 	if f != nil {
 		fields = append(fields, zap.String("reason", string(reason)), zap.String("text", f.err.Text), zap.Time("since", f.first))
 	}

@@ -315,11 +315,11 @@ func parseKID(id *azkeys.ID) (Ref, bool) {
 func (a Attributes) Barred(now time.Time) (Reason, string) {
 	switch {
 	case !a.Enabled:
-		return KeyDisabled, "the key version is disabled: enable it"
+		return KeyDisabled, where(a.Key) + ": the version is disabled: enable it"
 	case !a.Expires.IsZero() && !now.Before(a.Expires):
-		return KeyExpired, "the key version expired at " + a.Expires.UTC().Format(time.RFC3339) + ": extend its validity"
+		return KeyExpired, where(a.Key) + ": the version expired at " + a.Expires.UTC().Format(time.RFC3339) + ": extend its validity"
 	case now.Before(a.NotBefore):
-		return KeyNotYetValid, "the key version is valid only from " + a.NotBefore.UTC().Format(time.RFC3339) + " on"
+		return KeyNotYetValid, where(a.Key) + ": the version is valid only from " + a.NotBefore.UTC().Format(time.RFC3339) + " on"
 	}
 	return Success, ""
 }
