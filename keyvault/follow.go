@@ -106,7 +106,7 @@ func (f *follower) learn(ctx context.Context, a Attributes) bool {
 		all, err := f.cfg.Vault.Versions(Background(ctx), f.cfg.Write)
 		e := asOwn(OpList, f.cfg.Write, err)
 		if e != nil && known == nil {
-			f.keys.lookup.complain(e.Error())
+			f.keys.lookup.complain(e)
 		}
 		if e != nil && e.Reason.Kind() == KindFault && f.ring.writes == nil && (&member{attrs: a}).young(now, f.ring.delay) {
 			// The one before it writes on all other replicas, and a fault will end.

@@ -187,7 +187,7 @@ func TestKeyring_ListingDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &safe{err: map[string]error{"list": &keyvault.Error{Reason: keyvault.AccessDenied, Key: key1.WithVersion(""), Text: "no"}}}
 		var warnings []string
-		k, err := keyvault.NewPinned(keyvault.KeyringConfig{Vault: s, Write: key1, Warn: func(text string) { warnings = append(warnings, text) }})
+		k, err := keyvault.NewPinned(keyvault.KeyringConfig{Vault: s, Write: key1, Warn: func(e *keyvault.Error) { warnings = append(warnings, e.Error()) }})
 		require.NoError(t, err)
 		for range 120 {
 			_, _, err := k.Decrypt(within(t, 3*time.Second), key1.WithVersion(v2).KeyID(), "", []byte("block"))
@@ -227,7 +227,7 @@ func TestKeyring_ListingUnreachable(t *testing.T) {
 		s := &safe{versions: map[string][]string{"k1": {v2}}, err: map[string]error{"list": &keyvault.Error{Reason: keyvault.Unreachable, Text: "down"}}}
 		s.versions = nil
 		var warnings []string
-		k, err := keyvault.NewPinned(keyvault.KeyringConfig{Vault: s, Write: key1, Warn: func(text string) { warnings = append(warnings, text) }})
+		k, err := keyvault.NewPinned(keyvault.KeyringConfig{Vault: s, Write: key1, Warn: func(e *keyvault.Error) { warnings = append(warnings, e.Error()) }})
 		require.NoError(t, err)
 		id2 := key1.WithVersion(v2).KeyID()
 		for range 30 {

@@ -59,7 +59,7 @@ type KeyringConfig struct {
 	OnPoll  func(Attributes, *Error)
 	// Warn is told, at most once a minute, what keeps the keyring from finding
 	// a version. nil drops it. It must not block.
-	Warn func(text string)
+	Warn func(*Error)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }

@@ -29,7 +29,7 @@ const (
 type lookup struct {
 	vault Vault
 	keys  []Ref // without versions, the write key first
-	warn  func(string)
+	warn  func(*Error)
 	now   func() time.Time
 	known mutexMap
 
@@ -44,7 +44,7 @@ type lookup struct {
 func newLookup(cfg KeyringConfig) *lookup {
 	l := &lookup{vault: cfg.Vault, warn: cfg.Warn, now: cfg.Now, known: mutexMap{m: map[string]Ref{}}, missing: map[string]time.Time{}}
 	if l.warn == nil {
-		l.warn = func(string) {}
+		l.warn = func(*Error) {}
 	}
 	if l.now == nil {
 		l.now = time.Now
@@ -151,7 +151,7 @@ func (l *lookup) run(ctx context.Context, id string, done chan struct{}) {
 		}
 	}
 	if result != nil {
-		l.complain(result.Error())
+		l.complain(result)
 	}
 	_, found := l.known.get(id)
 
@@ -167,7 +167,7 @@ func (l *lookup) run(ctx context.Context, id string, done chan struct{}) {
 }
 
 // complain warns, once a minute.
-func (l *lookup) complain(text string) {
+func (l *lookup) complain(e *Error) {
 	l.mu.Lock()
 	now := l.now()
 	quiet := now.Before(l.quiet)
@@ -176,7 +176,7 @@ func (l *lookup) complain(text string) {
 	}
 	l.mu.Unlock()
 	if !quiet {
-		l.warn(text)
+		l.warn(e)
 	}
 }
 

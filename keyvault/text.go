@@ -60,6 +60,12 @@ func seen(e *Error, a answer) string {
 	case KeyNotYetValid:
 		return "the version is not yet valid, so it only decrypts"
 	case AccessDenied:
+		switch e.Op {
+		case OpGet:
+			return "the identity may not get its attributes"
+		case OpList:
+			return "the identity may not list its versions"
+		}
 		return "the identity may not " + string(e.Op) + " with it"
 	case NetworkDenied:
 		return "the vault's firewall or private link refuses this caller"

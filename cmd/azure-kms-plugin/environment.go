@@ -44,7 +44,7 @@ func localWarnings(o options) (warnings []string) {
 		}
 	}
 	if info, err := os.Stat(o.configFile); err == nil && info.Mode().Perm()&0o007 != 0 {
-		warnings = append(warnings, fmt.Sprintf("%s is open to every user of this machine (mode %04o), with the secrets in it: write 0600, or 0640 for a group that needs it",
+		warnings = append(warnings, fmt.Sprintf("%s is open to every user of this machine (mode %04o), with any secret in it: write 0600, or 0640 for a group that needs it",
 			o.configFile, info.Mode().Perm()))
 	}
 	return warnings

@@ -89,7 +89,7 @@ func (r *reader) duration(flag string) time.Duration {
 	s := r.text(flag)
 	d, err := time.ParseDuration(s)
 	if s != "" && (err != nil || d <= 0) {
-		r.fault(flag, "%q is not a duration such as 20s", s)
+		r.fault(flag, "%q is not a duration of more than nothing, such as 20s", s)
 		return 0
 	}
 	return d

@@ -26,7 +26,10 @@ func (p *program) newKeyring(o options, client *keyvault.Client, logs loggers) (
 	cfg := keyvault.KeyringConfig{
 		Vault: client, Directory: client, Write: p.key, Others: o.decryptKeys,
 		OnEvent: p.rotated, OnPoll: p.polled,
-		Warn: func(text string) { logs.main.Warn("key versions cannot be looked up: " + text) },
+		Warn: func(e *keyvault.Error) {
+			logs.main.Warn("the versions of the key cannot be listed: that is optional, data whose writer did not note its version cannot be read without it",
+				zap.String("reason", string(e.Reason)), zap.String("text", e.Text))
+		},
 	}
 	if p.memory != nil {
 		cfg.Memory = p.memory

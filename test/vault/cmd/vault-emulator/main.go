@@ -13,6 +13,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -86,11 +87,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stdout, "config:  %s\n", path)
 	}
 	if *key != "" && config != "" {
-		// Without the version: who turns the key at the admin URL sees it followed.
-		fmt.Fprintf(stdout, "plugin:  azure-kms-plugin --key-url=%s --activation-delay=20s --config-file-path=%s --listen-addr=unix:///tmp/kms.sock\n",
-			v.KeyURL(*key, ""), config)
+		// Without the version: who turns the key at the admin URL sees it followed. The
+		// socket's name is new, so that no plugin remembers the key of an emulator before.
+		fmt.Fprintf(stdout, "plugin:  azure-kms-plugin --key-url=%s --activation-delay=20s --config-file-path=%s --listen-addr=unix://%s\n",
+			v.KeyURL(*key, ""), config, filepath.Join(filepath.Dir(config), fmt.Sprintf("kms-%d.sock", os.Getpid())))
 	}
-	fmt.Fprintf(stdout, "\nexport %s\n", strings.Join(srv.Env(), "\nexport "))
+	fmt.Fprintf(stdout, "\nexport ADMIN=%s\nexport %s\n", srv.AdminURL(), strings.Join(srv.Env(), "\nexport "))
 	<-ctx.Done()
 	return 0
 }

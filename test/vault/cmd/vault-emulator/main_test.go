@@ -35,7 +35,8 @@ func TestRunPrintsWhereItIsAndStopsWhenTold(t *testing.T) {
 	require.Regexp(t, `(?m)^key:     https://hsm1\.managedhsm\.azure\.net/keys/seal/[0-9a-f]{32}$`, text.String())
 	require.Contains(t, text.String(), "\nexport HTTPS_PROXY=http://127.0.0.1:")
 	require.FileExists(t, dir+"/azure.json")
-	admin := regexp.MustCompile(`admin:   (\S+)`).FindStringSubmatch(text.String())[1]
+	require.Regexp(t, `(?m)^plugin:  .* --listen-addr=unix:///\S+/kms-\d+\.sock$`, text.String())
+	admin := regexp.MustCompile(`(?m)^export ADMIN=(\S+)`).FindStringSubmatch(text.String())[1]
 	res, err := http.Get(admin)
 	require.NoError(t, err)
 	defer res.Body.Close()
