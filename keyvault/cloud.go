@@ -55,6 +55,18 @@ func ParseCloud(name string) (Cloud, error) {
 	return Cloud{}, fmt.Errorf("%q is not a known cloud: use one of %s", name, strings.Join(valid, ", "))
 }
 
+// Check reports a vault that belongs to another cloud: a token of this one would go to
+// it in vain. A domain that no cloud has is not known to be wrong.
+func (c Cloud) Check(host string) error {
+	_, domain, _ := strings.Cut(host, ".")
+	for _, other := range clouds {
+		if other.Name != c.Name && (strings.EqualFold(domain, other.VaultSuffix) || strings.EqualFold(domain, other.HSMSuffix)) {
+			return fmt.Errorf("%s is in %s, and azure.json signs in to %s: set cloud there", host, other.Name, c.Name)
+		}
+	}
+	return nil
+}
+
 // isHSM reports whether a host is a Managed HSM's, in whatever cloud.
 func isHSM(host string) bool {
 	_, domain, _ := strings.Cut(host, ".")

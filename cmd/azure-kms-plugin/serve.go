@@ -79,6 +79,7 @@ func signIn(o options, log *zap.Logger) (id identity, faults []string) {
 	cfg, err := keyvault.ReadConfig(o.configFile)
 	if err == nil {
 		id.config = cfg
+		faults = append(faults, o.strangers(cfg.Cloud())...)
 		id.credential, err = keyvault.NewCredential(cfg, keyvault.CredentialOptions{
 			WorkloadIdentity: workloadIdentity(), CAFile: o.caFile, Proxy: o.proxy(),
 			Warn: func(text string) { log.Warn("signing in: " + text) },
@@ -91,6 +92,20 @@ func signIn(o options, log *zap.Logger) (id identity, faults []string) {
 		}
 	}
 	return id, faults
+}
+
+// strangers are the keys of another cloud than the one that is signed in to.
+func (o *options) strangers(cloud keyvault.Cloud) (faults []string) {
+	check := func(flag string, ref keyvault.Ref) {
+		if err := cloud.Check(ref.Host); err != nil {
+			faults = append(faults, "--"+flag+": "+err.Error())
+		}
+	}
+	check("key-url", o.keyURL)
+	for _, ref := range o.decryptKeys {
+		check("decrypt-key", ref)
+	}
+	return faults
 }
 
 // workloadIdentity is what the workload identity webhook puts into the environment.
