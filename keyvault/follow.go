@@ -140,6 +140,10 @@ func (f *follower) explain(now time.Time) {
 		return
 	}
 	reason, text := m.attrs.Barred(now)
+	if reason == Success && !f.ring.newer(m, f.ring.writes) && f.ring.writes.attrs.Enabled {
+		reason = Unknown
+		text = where(m.ref) + ": the vault names it as the newest, but it is not newer than the one that writes: make a new version if it was meant to be"
+	}
 	if reason == Success || f.waiting[m.ref.Version] == reason {
 		return
 	}

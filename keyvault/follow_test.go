@@ -378,6 +378,27 @@ func TestPinned_ThenFollowing(t *testing.T) {
 	})
 }
 
+// What the vault names as the newest and is not newer, as after a restore, is said once
+// and not adopted.
+func TestFollow_TheNewestIsOlder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &modelVault{}
+		first := v.rotate(nil)
+		time.Sleep(time.Hour)
+		second := v.rotate(nil)
+		time.Sleep(time.Hour)
+		r := newReplica(t, v, 0)
+		defer func() { r.stop() }()
+		synctest.Wait()
+		v.set(second, func(m *modelVersion) { m.gone = true })
+		rest(time.Hour)
+		require.Equal(t, id(second), r.keys.KeyID(""))
+		require.Equal(t, []keyvault.RotationStep{keyvault.VersionAdopted, keyvault.VersionWaiting}, r.steps())
+		require.Equal(t, first.id, r.events[1].Key.Version)
+		require.Contains(t, r.events[1].Err.Text, "not newer")
+	})
+}
+
 // After the switch, a fault takes those back who hold a seed under the old ID only.
 func TestFollow_OutageAfterTheSwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -32,7 +32,7 @@ func newVault(t *testing.T, cfg vault.Config) (*vault.Server, *vault.Vault, stri
 	require.NoError(t, err)
 	t.Cleanup(func() { srv.Close() })
 	v := srv.Vault("kvlab")
-	version, err := v.CreateKey("k1", vault.KeyOptions{})
+	version, err := v.CreateKey("k1", vault.KeyOptions{Created: time.Now().Add(-time.Hour)})
 	require.NoError(t, err)
 	return srv, v, version
 }
