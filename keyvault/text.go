@@ -15,7 +15,9 @@ func answerText(e *Error, a answer, contentType string) string {
 	return fmt.Sprintf("%s: %s (%s)%s", where(e.Key), seen(e, a), httpText(e, ""), mend(e))
 }
 
-// where names the key as a person looks for it.
+// Where names the key as a person looks for it. Every text about a key begins with it.
+func (r Ref) Where() string { return where(r) }
+
 func where(r Ref) string {
 	s := r.Host
 	if r.Name != "" {
