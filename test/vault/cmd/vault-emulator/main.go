@@ -86,11 +86,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stdout, "config:  %s\n", path)
 	}
 	if *key != "" && config != "" {
+		// In a folder of its own: the key will be another one next time, and the plugin
+		// remembers, beside its socket, which versions it had.
+		dir, err := os.MkdirTemp("", "kms")
+		if err != nil {
+			fmt.Fprintf(stderr, "vault-emulator: %v\n", err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
 		// Without the version: who turns the key at the admin URL sees it followed.
-		fmt.Fprintf(stdout, "plugin:  azure-kms-plugin --key-url=%s --activation-delay=20s --config-file-path=%s --listen-addr=unix:///tmp/kms.sock\n",
-			v.KeyURL(*key, ""), config)
+		fmt.Fprintf(stdout, "plugin:  azure-kms-plugin --key-url=%s --activation-delay=20s --config-file-path=%s --listen-addr=unix://%s/kms.sock\n",
+			v.KeyURL(*key, ""), config, dir)
 	}
-	fmt.Fprintf(stdout, "\nexport %s\n", strings.Join(srv.Env(), "\nexport "))
+	fmt.Fprintf(stdout, "\nexport ADMIN=%s\nexport %s\n", srv.AdminURL(), strings.Join(srv.Env(), "\nexport "))
 	<-ctx.Done()
 	return 0
 }
