@@ -62,7 +62,7 @@ func seen(e *Error, a answer) string {
 	case KeyNotYetValid:
 		return "the version is not yet valid, so it only decrypts"
 	case AccessDenied:
-		return "the identity may not " + string(e.Op) + " with it"
+		return "the identity may not " + doing(e.Op)
 	case NetworkDenied:
 		return "the vault's firewall or private link refuses this caller"
 	case OperationNotPermitted:
@@ -83,6 +83,17 @@ func seen(e *Error, a answer) string {
 		return "the vault refuses for a reason that is not known here"
 	}
 	return "unexpected response"
+}
+
+// doing is an operation as the end of a sentence.
+func doing(op Op) string {
+	switch op {
+	case OpGet:
+		return "get the attributes of the key"
+	case OpList:
+		return "list the versions of the key"
+	}
+	return string(op) + " with the key"
 }
 
 // permission is the word of access policies and RBAC roles for an operation.

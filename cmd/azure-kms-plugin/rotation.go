@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"sync"
 	"time"
 
@@ -26,7 +27,11 @@ func (p *program) newKeyring(o options, client *keyvault.Client, logs loggers) (
 	cfg := keyvault.KeyringConfig{
 		Vault: client, Directory: client, Write: p.key, Others: o.decryptKeys,
 		OnEvent: p.rotated, OnPoll: p.polled,
-		Warn: func(text string) { logs.main.Warn("key versions cannot be looked up: " + text) },
+		Warn: func(said string) {
+			reason, text, _ := strings.Cut(said, ": ") // as errors of keyvault begin
+			logs.main.Warn("the versions of the key cannot be listed: that is optional, but only data whose version is known, or named in it, can then be read",
+				zap.String("reason", reason), zap.String("text", text))
+		},
 	}
 	if p.memory != nil {
 		cfg.Memory = p.memory
