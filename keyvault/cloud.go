@@ -55,6 +55,17 @@ func ParseCloud(name string) (Cloud, error) {
 	return Cloud{}, fmt.Errorf("%q is not a known cloud: use one of %s", name, strings.Join(valid, ", "))
 }
 
+// cloudOf finds the cloud that a vault's host belongs to.
+func cloudOf(host string) (Cloud, bool) {
+	_, domain, _ := strings.Cut(host, ".")
+	for _, c := range clouds {
+		if strings.EqualFold(domain, c.VaultSuffix) || strings.EqualFold(domain, c.HSMSuffix) {
+			return c.Cloud, true
+		}
+	}
+	return Cloud{}, false
+}
+
 // isHSM reports whether a host is a Managed HSM's, in whatever cloud.
 func isHSM(host string) bool {
 	_, domain, _ := strings.Cut(host, ".")

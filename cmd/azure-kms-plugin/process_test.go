@@ -176,7 +176,7 @@ func TestLocalFaultsTouchNothing(t *testing.T) {
 			}
 			require.NotContains(t, p.stderr.String(), "CANARY")
 			for line := range strings.Lines(p.stderr.String()) {
-				require.True(t, strings.HasPrefix(line, "azure-kms-plugin: --"), line)
+				require.True(t, strings.HasPrefix(line, "azure-kms-plugin: --") || line == "azure-kms-plugin: "+seeHelp+"\n", line)
 			}
 			after, err := os.Stat(p.socket)
 			require.NoError(t, err)

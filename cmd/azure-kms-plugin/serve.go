@@ -23,9 +23,12 @@ func serve(ctx context.Context, stop <-chan os.Signal, o options, faults []strin
 	logs := newLoggers(stderr, o.json, o.verbosity)
 
 	id, idFaults := signIn(o, logs.main)
-	faults = slices.Concat(faults, idFaults, checkEnvironment())
+	all := slices.Concat(faults, idFaults, checkEnvironment())
 	if len(faults) > 0 {
-		complain(stderr, faults)
+		all = append(all, seeHelp)
+	}
+	if len(all) > 0 {
+		complain(stderr, all)
 		return exitUsage
 	}
 	p, err := assemble(o, id, logs)
@@ -44,7 +47,7 @@ func serve(ctx context.Context, stop <-chan os.Signal, o options, faults []strin
 		return exitUsage
 	}
 	p.instrument(o, logs.dropped.Load)
-	for _, w := range append(o.warnings, localWarnings(o)...) {
+	for _, w := range append(o.warnings, localWarnings(o, id.config)...) {
 		logs.main.Warn(w)
 	}
 	p.announce(o, id, listeners, logs)
@@ -78,6 +81,7 @@ func signIn(o options, log *zap.Logger) (id identity, faults []string) {
 	}
 	cfg, err := keyvault.ReadConfig(o.configFile)
 	if err == nil {
+		faults = append(faults, o.otherClouds(cfg)...)
 		id.config = cfg
 		id.credential, err = keyvault.NewCredential(cfg, keyvault.CredentialOptions{
 			WorkloadIdentity: workloadIdentity(), CAFile: o.caFile, Proxy: o.proxy(),
@@ -91,6 +95,19 @@ func signIn(o options, log *zap.Logger) (id identity, faults []string) {
 		}
 	}
 	return id, faults
+}
+
+// otherClouds are the faults of hosts that are in another cloud than azure.json.
+func (o *options) otherClouds(cfg *keyvault.AzureConfig) (faults []string) {
+	if err := cfg.CheckHost(o.keyURL.Host); err != nil {
+		faults = append(faults, "--key-url: "+err.Error())
+	}
+	for _, ref := range o.decryptKeys {
+		if err := cfg.CheckHost(ref.Host); err != nil {
+			faults = append(faults, "--decrypt-key: "+err.Error())
+		}
+	}
+	return faults
 }
 
 // workloadIdentity is what the workload identity webhook puts into the environment.
