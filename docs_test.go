@@ -2,6 +2,7 @@ package deps_test
 
 import (
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -50,5 +51,24 @@ func TestDocs_LinksLeadSomewhere(t *testing.T) {
 			_, err := os.Stat(dir + m[1])
 			require.NoError(t, err, "%s links to %s", page, m[1])
 		}
+	}
+}
+
+// Whoever copies an azure.json from a page has one that is taken.
+func TestDocs_AzureJSONIsTaken(t *testing.T) {
+	for page, want := range map[string]int{"README.md": 1, "docs/configuration.md": 6} {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		blocks := regexp.MustCompile("(?s)```json\n(.*?)```").FindAllSubmatch(text, -1)
+		require.Len(t, blocks, want, page)
+		ways := map[string]bool{}
+		for _, b := range blocks {
+			path := filepath.Join(t.TempDir(), "azure.json")
+			require.NoError(t, os.WriteFile(path, b[1], 0o600))
+			cfg, err := keyvault.ReadConfig(path)
+			require.NoError(t, err, "%s: %s", page, b[1])
+			ways[cfg.Method()] = true
+		}
+		require.Len(t, ways, min(want, 5), "%s has each way to sign in", page)
 	}
 }

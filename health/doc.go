@@ -5,7 +5,8 @@
 // Start with [NewTracker], which holds the evidence and judges it, and
 // [NewProber], which collects evidence when no traffic does. Nothing here asks
 // the vault on behalf of somebody who asks for the state: however often Status
-// and the endpoints are called, the vault sees two calls a minute.
+// and the endpoints are called, the vault sees two calls a minute, and a few more
+// while a failure is being confirmed.
 //
 // # What is told
 //

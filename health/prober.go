@@ -18,9 +18,9 @@ const (
 	probePeriod   = 30 * time.Second
 	probeRetry    = 5 * time.Second  // after the first failure; then probePeriod
 	refusedPeriod = 27 * time.Second // while encrypt is refused: a try comes every other time, so within a minute
-	// keyStateRetries are the retries, at their pace, after the vault said that the key
-	// is not there: that is obeyed soon, and must not be if it was mended meanwhile.
-	keyStateRetries = 4
+	// keyStateHot is how long probeRetry goes on after a key-state failure: its
+	// grace is shorter than probePeriod, and a key that is back within it is not lost.
+	keyStateHot = time.Minute
 )
 
 // Vault is what a Prober asks. Its errors are [*keyvault.Error].
@@ -40,19 +40,18 @@ type ProberConfig struct {
 
 // A Prober looks at the key when nobody else does: a GET and a decrypt of the
 // canary in turn, every 30 seconds, so that each comes once a minute. While the
-// vault refuses to encrypt, an encrypt takes the place of the GET.
+// vault refuses to encrypt, an encrypt takes the place of the GET. A look at the
+// newest version takes its place as well, and the decrypts then come halfway between
+// two of those. What makes a decrypt worth more than usual brings it at once.
 type Prober struct {
 	cfg   ProberConfig
 	sight sight
-
-	// kicked asks Run for a decrypt at once.
-	kicked  chan struct{}
-	decrypt atomic.Int64 // when Run last asked for one, in nanoseconds since born
 
 	// Owned by Run.
 	key       keyvault.Ref // the version that writes
 	canary    *canary      // of that version
 	leftAlone time.Time    // until when the vault has asked to be left alone
+	tried     time.Time    // when a decrypt last ended
 
 	born   time.Time
 	beat   atomic.Int64 // when Run last began a round or a wait, in nanoseconds since born
@@ -64,15 +63,15 @@ func NewProber(cfg ProberConfig) *Prober {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
-	return &Prober{cfg: cfg, sight: sight{log: cfg.Logger}, kicked: make(chan struct{}, 1), born: time.Now()}
+	return &Prober{cfg: cfg, sight: sight{log: cfg.Logger}, born: time.Now()}
 }
 
 // Run probes at once, whenever another version begins to write, and now and then,
 // until ctx ends. It returns nil.
 func (p *Prober) Run(ctx context.Context) error {
-	last, failures, doubt := turnDecrypt, 0, false
+	last, failures := turnDecrypt, 0
 	var err *keyvault.Error
-	for first := true; ; {
+	for first, asked := true, false; ; {
 		p.tick()
 		key, changed := p.cfg.Tracker.Key()
 		if !key.SameVersion(p.key) {
@@ -81,7 +80,7 @@ func (p *Prober) Run(ctx context.Context) error {
 		}
 		pause := probePeriod
 		if key.Version != "" { // else there is nothing to probe yet
-			last = p.next(first || doubt || err != nil, last)
+			last = p.next(first || asked || err != nil, last)
 			err = p.probe(ctx, last)
 			if last == turnDecrypt && err == nil && failures > 0 && p.cfg.Tracker.writeRefused() {
 				// What was mended is likely to have been refused together.
@@ -97,20 +96,10 @@ func (p *Prober) Run(ctx context.Context) error {
 			} else {
 				failures = 0
 			}
-			first, pause = false, p.pause(failures, err)
+			first, pause = false, p.pause(last, failures, err)
 		}
 		p.tick()
-		timer := time.NewTimer(pause)
-		doubt = false
-		select {
-		case <-timer.C:
-		case <-changed:
-			timer.Stop()
-		case <-p.kicked:
-			timer.Stop()
-			doubt = true
-		case <-ctx.Done():
-			timer.Stop()
+		if asked = p.rest(ctx, pause, changed); ctx.Err() != nil {
 			return nil
 		}
 	}
@@ -129,37 +118,13 @@ func (p *Prober) turnTo(key keyvault.Ref) {
 func (p *Prober) Polled(a keyvault.Attributes, err *keyvault.Error) {
 	if err != nil {
 		p.cfg.Tracker.unknown(err) // which counts while no version is known
-		if err.Reason.Kind() == keyvault.KindFault {
-			p.kick() // it may be an outage
-		}
+		p.doubt(err)
 		return
 	}
 	p.sight.see(time.Now(), a, true)
 	if key, _ := p.cfg.Tracker.Key(); a.Key.SameVersion(key) {
 		p.stamp(0)
 		p.examine(a)
-	}
-}
-
-// Observe takes in how an operation has ended that somebody else asked for. An
-// encrypt that succeeds while the key fails may mean that it was mended.
-func (p *Prober) Observe(o keyvault.Outcome) {
-	if o.Err != nil || o.Op != keyvault.OpEncrypt && o.Op != keyvault.OpWrap {
-		return
-	}
-	if key, _ := p.cfg.Tracker.Key(); o.Key.SameVersion(key) && p.cfg.Tracker.View().Phase != Usable {
-		p.kick()
-	}
-}
-
-// kick has Run decrypt the canary now, unless it has just done so.
-func (p *Prober) kick() {
-	if time.Since(p.born)-time.Duration(p.decrypt.Load()) < probeRetry {
-		return
-	}
-	select {
-	case p.kicked <- struct{}{}:
-	default:
 	}
 }
 
@@ -170,6 +135,7 @@ const (
 	turnDecrypt turn = iota
 	turnGet
 	turnEncrypt
+	turnRest // nothing: a look at the newest version tells what a GET would
 )
 
 // next says what to ask after the last turn. Only a decrypt can end a failure,
@@ -182,33 +148,38 @@ func (p *Prober) next(failing bool, last turn) turn {
 		return turnDecrypt
 	case refused:
 		return turnEncrypt
-	case p.sight.allowed() || p.sight.due(time.Now()):
+	case p.sight.due(time.Now()):
 		return turnGet
+	case p.sight.allowed():
+		return turnRest
 	}
 	return turnDecrypt
 }
 
 // pause is how long to wait after a probe. The jitter keeps the replicas of a
 // control plane from asking at the same moment for ever.
-func (p *Prober) pause(failures int, err *keyvault.Error) time.Duration {
+func (p *Prober) pause(last turn, failures int, err *keyvault.Error) time.Duration {
 	d := probePeriod
+	since := p.cfg.Tracker.keyStateSince()
 	switch {
 	case err == nil && p.cfg.Tracker.writeRefused():
 		d = refusedPeriod
-	case err != nil && err.Remembered && (err.Reason == keyvault.Throttled || err.RetryAfter > 0):
+	case err != nil && err.Remembered && wantsPause(err):
 		// The vault was not asked, and how long it asked to be left alone says
 		// nothing about how much of that is left.
 		if rest := time.Until(p.leftAlone); rest > 0 {
 			d = min(rest, d)
 		}
 		return d + time.Duration(float64(d)*0.1*mathrand.Float64())
-	case err != nil && (err.Reason == keyvault.Throttled || err.RetryAfter > 0):
+	case err != nil && wantsPause(err):
 		// Asked to be left alone. The bound keeps the prober inside what
 		// Late tolerates.
 		d = min(max(d, err.RetryAfter), 2*probePeriod)
 		p.leftAlone = time.Now().Add(d)
-	case failures == 1, err != nil && err.Reason.Kind() == keyvault.KindKeyState && failures < keyStateRetries:
+	case failures == 1, !since.IsZero() && time.Since(since) < keyStateHot:
 		d = probeRetry
+	case last == turnRest:
+		d = p.sight.untilHalf(time.Now())
 	}
 	return time.Duration(float64(d) * (0.9 + 0.2*mathrand.Float64()))
 }
@@ -217,10 +188,9 @@ func (p *Prober) pause(failures int, err *keyvault.Error) time.Duration {
 func (p *Prober) probe(ctx context.Context, t turn) *keyvault.Error {
 	ctx = keyvault.Background(ctx)
 	switch t {
+	case turnRest:
+		return nil
 	case turnGet:
-		if !p.sight.due(time.Now()) {
-			return nil // a look at the newest version has told the same
-		}
 		defer p.stamp(0)
 		return p.look(ctx)
 	case turnEncrypt:
@@ -229,8 +199,11 @@ func (p *Prober) probe(ctx context.Context, t turn) *keyvault.Error {
 		}
 		return nil // or known before
 	}
-	p.decrypt.Store(int64(time.Since(p.born)))
-	defer p.stamp(1)
+	defer func() {
+		p.stamp(1)
+		p.tried = time.Now()
+	}()
+	p.cfg.Tracker.answering()
 	return p.roundTrip(ctx)
 }
 
@@ -302,7 +275,7 @@ func (p *Prober) roundTrip(ctx context.Context) *keyvault.Error {
 	}
 	e := &keyvault.Error{
 		Op: keyvault.OpDecrypt, Key: p.key, Reason: keyvault.Unknown,
-		Text: "what the vault has just encrypted does not decrypt to the same bytes",
+		Text: p.key.Where() + ": what the vault has just encrypted does not decrypt to the same bytes",
 	}
 	p.cfg.Tracker.canary(p.key, time.Now(), e)
 	return e
@@ -331,7 +304,7 @@ func (p *Prober) report(ctx context.Context, op keyvault.Op, err error) *keyvaul
 	}
 	var e *keyvault.Error
 	if err != nil && !errors.As(err, &e) {
-		e = &keyvault.Error{Op: op, Key: p.key, Reason: keyvault.Unknown, Text: "unexpected failure of the client", Err: err}
+		e = &keyvault.Error{Op: op, Key: p.key, Reason: keyvault.Unknown, Text: p.key.Where() + ": unexpected failure of the client", Err: err}
 	}
 	p.cfg.Tracker.Observe(keyvault.Outcome{Op: op, Key: p.key, Err: e, Time: time.Now()})
 	return e

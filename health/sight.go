@@ -50,6 +50,18 @@ func (s *sight) due(now time.Time) bool {
 	return s.polled.IsZero() || now.Sub(s.polled) >= pollLasts
 }
 
+// untilHalf is how long it is until halfway between two looks at the newest version,
+// which bring one answer of the vault each, as a decrypt does.
+func (s *sight) untilHalf(now time.Time) time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	half := probePeriod - now.Sub(s.polled)
+	if half < -probePeriod/2 {
+		half += 2 * probePeriod
+	}
+	return max(half, 0)
+}
+
 // deny notes that the identity may not look.
 func (s *sight) deny(now time.Time, reason keyvault.Reason) {
 	s.mu.Lock()

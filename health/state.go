@@ -92,7 +92,7 @@ func (s *state) observe(o keyvault.Outcome) bool {
 		if metadata && denied(o.Err) {
 			return false
 		}
-		if (o.Op == keyvault.OpEncrypt || o.Op == keyvault.OpWrap) && denied(o.Err) {
+		if encrypts(o.Op) && denied(o.Err) {
 			s.write.note(o)
 			if !s.success.IsZero() {
 				break // the decrypts go on to speak for themselves
@@ -128,6 +128,9 @@ func (s *state) unknown(o keyvault.Outcome) bool {
 	}
 	return true
 }
+
+// encrypts reports whether an operation writes.
+func encrypts(op keyvault.Op) bool { return op == keyvault.OpEncrypt || op == keyvault.OpWrap }
 
 // denied reports whether err says that the identity or the key does not allow
 // the operation, as opposed to letting nobody in.

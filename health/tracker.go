@@ -34,6 +34,7 @@ type Tracker struct {
 
 	memory *Memory
 	told   chan struct{} // closed with the first evidence of this process
+	asks   chan struct{} // holds one while a decrypt is worth making at once
 
 	mu        sync.Mutex
 	key       keyvault.Ref
@@ -41,10 +42,10 @@ type Tracker struct {
 	state     state
 	isTold    bool
 	waitUntil time.Time // when waiting for the first evidence ends; zero before the first call
-	phase     Phase     // as last logged, like the three below
+	phase     Phase     // last logged, as are the two below
 	reason    keyvault.Reason
 	cause     keyvault.Cause
-	failing   time.Time // since when there has been a reason without a break
+	failing   time.Time // since when, as far as was logged; zero while all is well
 }
 
 // NewTracker returns a tracker that begins with what cfg.Memory holds.
@@ -56,6 +57,7 @@ func NewTracker(cfg Config) *Tracker {
 		log:     cfg.Logger,
 		memory:  cfg.Memory,
 		told:    make(chan struct{}),
+		asks:    make(chan struct{}, 1),
 		changed: make(chan struct{}),
 		phase:   Starting,
 	}
@@ -82,7 +84,15 @@ func (t *Tracker) remembered(key keyvault.Ref) state {
 // name no version: what a look for the newest one means, the keyring says.
 func (t *Tracker) Observe(o keyvault.Outcome) {
 	if o.Key.Version != "" {
-		t.update(o.Key, func(s *state) bool { return s.observe(o) })
+		t.update(o.Key, func(s *state) bool {
+			was := s.failed[classKeyState].err != nil
+			counts := s.observe(o)
+			is := s.failed[classKeyState].err != nil
+			if is && (!was || o.Err == nil && encrypts(o.Op)) {
+				t.ask() // only a decrypt can tell that the key is back
+			}
+			return counts
+		})
 	}
 }
 
@@ -164,20 +174,23 @@ func (t *Tracker) note(phase Phase, f *failure) {
 	if phase == t.phase && reason == t.reason && cause == t.cause {
 		return
 	}
-	failing := t.reason != ""
-	t.phase, t.reason, t.cause = phase, reason, cause
 	if phase == Starting && f == nil {
-		return // what is not known yet is no news
+		return // a version of which nothing is known yet is no failure
 	}
-	fields := []zap.Field{zap.String("phase", string(phase)), zap.String("version", t.key.Version)}
+	t.phase, t.reason, t.cause = phase, reason, cause
+	fields := []zap.Field{zap.String("phase", string(phase))}
+	if t.key.Version != "" {
+		fields = append(fields, zap.String("version", t.key.Version))
+	}
 	switch {
-	case f == nil && failing:
-		fields = append(fields, zap.Duration("after", time.Since(t.failing).Round(time.Second)))
-	case f != nil && !failing:
-		t.failing = f.first
-	}
-	if f != nil {
+	case f != nil:
 		fields = append(fields, zap.String("reason", string(reason)), zap.String("text", f.err.Text), zap.Time("since", f.first))
+		if t.failing.IsZero() || f.first.Before(t.failing) {
+			t.failing = f.first
+		}
+	case !t.failing.IsZero():
+		fields = append(fields, zap.Duration("after", time.Since(t.failing).Round(time.Millisecond)))
+		t.failing = time.Time{}
 	}
 	switch {
 	case phase == Usable:
@@ -243,7 +256,7 @@ func (t *Tracker) silence() *keyvault.Error {
 		Key:    t.key,
 		Reason: keyvault.Unreachable,
 		Cause:  keyvault.CauseTimeout,
-		Text:   "the first probe of the key has not been answered yet",
+		Text:   t.key.Where() + ": the first probe has not been answered yet",
 	}
 }
 

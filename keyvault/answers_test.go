@@ -60,6 +60,23 @@ func TestVault_KindsOf403(t *testing.T) {
 	}
 }
 
+// A denied permission is said in words, for each operation.
+func TestVault_SaysWhatIsDenied(t *testing.T) {
+	l := newLab(t, vault.Config{})
+	l.srv.AddFault(vault.Fault{Status: 403, InnerCode: "ForbiddenByRbac"})
+	bg := keyvault.Background(t.Context())
+	for want, do := range map[string]func() error{
+		"may not encrypt with the key (":          func() error { _, err := l.c.Encrypt(bg, l.ref, []byte("seed")); return err },
+		"may not decrypt with the key (":          func() error { _, err := l.c.Decrypt(bg, l.ref, []byte("block")); return err },
+		"may not get the attributes of the key (": func() error { _, err := l.c.Get(bg, l.ref); return err },
+		"may not list the versions of the key (":  func() error { _, err := l.c.Versions(bg, l.ref.WithVersion("")); return err },
+	} {
+		e := failure(t, do())
+		require.Equal(t, keyvault.AccessDenied, e.Reason)
+		require.Contains(t, e.Text, "the identity "+want)
+	}
+}
+
 // Case K04: what is no answer of a vault is one short line without markup or
 // control characters, and a redirect takes no token anywhere.
 func TestVault_AnswersThatAreNotJSON(t *testing.T) {

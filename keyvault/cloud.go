@@ -55,16 +55,15 @@ func ParseCloud(name string) (Cloud, error) {
 	return Cloud{}, fmt.Errorf("%q is not a known cloud: use one of %s", name, strings.Join(valid, ", "))
 }
 
-// Check reports a vault that belongs to another cloud: a token of this one would go to
-// it in vain. A domain that no cloud has is not known to be wrong.
-func (c Cloud) Check(host string) error {
+// cloudOf finds the cloud that a vault's host belongs to.
+func cloudOf(host string) (Cloud, bool) {
 	_, domain, _ := strings.Cut(host, ".")
-	for _, other := range clouds {
-		if other.Name != c.Name && (strings.EqualFold(domain, other.VaultSuffix) || strings.EqualFold(domain, other.HSMSuffix)) {
-			return fmt.Errorf("%s is in %s, and azure.json signs in to %s: set cloud there", host, other.Name, c.Name)
+	for _, c := range clouds {
+		if strings.EqualFold(domain, c.VaultSuffix) || strings.EqualFold(domain, c.HSMSuffix) {
+			return c.Cloud, true
 		}
 	}
-	return nil
+	return Cloud{}, false
 }
 
 // isHSM reports whether a host is a Managed HSM's, in whatever cloud.

@@ -83,6 +83,36 @@ func (c *AzureConfig) Method() string {
 	return string(m)
 }
 
+// CheckHost reports a vault that is in another cloud than the one to sign in to.
+// Without a word about the cloud, ways to sign in that do not depend on it work in any.
+func (c *AzureConfig) CheckHost(host string) error {
+	is, ok := cloudOf(host)
+	m, _ := c.method()
+	if !ok || is.Name == c.Cloud().Name || c.CloudName == "" && (m == methodManaged || m == methodDataPlane) {
+		return nil
+	}
+	return fmt.Errorf("%s is in %s, and the field cloud of azure.json means %s: mend one of them", host, is.Name, c.Cloud().Name)
+}
+
+// HoldsSecrets reports whether whoever reads the file can sign in by it.
+func (c *AzureConfig) HoldsSecrets() bool {
+	return !c.ClientSecret.IsZero() || !c.ClientCertPassword.IsZero()
+}
+
+// Unused says which credentials in the file are not used, because another comes
+// first. Beside an identity of the machine or pod they are none to speak of: files
+// of the cloud provider have placeholders there.
+func (c *AzureConfig) Unused() (warnings []string) {
+	m, _ := c.method()
+	if m == methodSecret && c.ClientCertPath != "" {
+		warnings = append(warnings, c.path+": aadClientCertPath is not used: aadClientSecret is there and comes first")
+	}
+	if (m == methodSecret || m == methodCertificate) && c.MSIDataPlanePath != "" {
+		warnings = append(warnings, c.path+": aadMSIDataPlaneIdentityPath is not used: the "+string(m)+" is there and comes first")
+	}
+	return warnings
+}
+
 // guidForm is a client, object or tenant ID.
 var guidForm = pattern(`^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$`)
 
@@ -94,6 +124,14 @@ func (c *AzureConfig) validate() error {
 		errs = append(errs, fmt.Errorf("cloud: %w", err))
 	}
 	c.cloud = cloud
+	for _, f := range []struct{ name, value, find string }{
+		{"tenantId", c.TenantID, "az account show --query tenantId"},
+		{"aadClientId", c.ClientID, "az ad app list --query '[].[displayName, appId]'"},
+	} {
+		if strings.ContainsAny(f.value, "<>") {
+			errs = append(errs, fmt.Errorf("%s: is a placeholder in angle brackets: put the ID itself in its place (%s)", f.name, f.find))
+		}
+	}
 	if id := c.UserAssignedIdentityID; id != "" && !guidForm().MatchString(id) && !isResourceID(id) {
 		errs = append(errs, errors.New("userAssignedIdentityID: write a client ID (a GUID) or a resource ID (/subscriptions/.../userAssignedIdentities/<name>)"))
 	}

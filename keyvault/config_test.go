@@ -86,6 +86,8 @@ func TestReadConfig_Faults(t *testing.T) {
 		"a second document":  {"tenantId: t\n---\ntenantId: CANARY\n", []string{"line 3: something follows"}},
 		"yaml after it":      {whole + "\ntenantId: CANARY\n", []string{"line 2, column 1: not valid JSON"}},
 		"cloud":              {`{` + principal + `"aadClientSecret":"s","cloud":"Nope"}`, []string{`"Nope"`, "AzurePublicCloud, AzureUSGovernmentCloud, AzureChinaCloud"}},
+		"angle brackets":     {`{"tenantId":"<tenant>","aadClientId":"<client>","aadClientSecret":"CANARY"}`, []string{"tenantId: is a placeholder", "aadClientId: is a placeholder"}},
+		"unused brackets":    {`{"tenantId":"<tenant>","useManagedIdentityExtension":true}`, []string{"tenantId: is a placeholder in angle brackets: put the ID itself"}},
 		"identity, bad":      {`{"useManagedIdentityExtension":true,"userAssignedIdentityId":"my-identity"}`, []string{"userAssignedIdentityID: write a client ID"}},
 		"identity, unused":   {`{"userAssignedIdentityId":"11111111-2222-3333-4444-555555555555"}`, []string{"useManagedIdentityExtension is not true"}},
 		"two faults at once": {`{"useManagedIdentityExtension":"x","useWorkloadIdentityExtension":"y"}`, []string{"useManagedIdentityExtension must", "useWorkloadIdentityExtension must"}},
@@ -104,6 +106,53 @@ func TestReadConfig_Faults(t *testing.T) {
 				require.NotContains(t, err.Error(), secret)
 			}
 		})
+	}
+}
+
+// A vault in another cloud than the sign-in host's cannot be meant; where the way to
+// sign in has no host of a cloud, only what the file says of it counts.
+func TestAzureConfig_CheckHost(t *testing.T) {
+	const secret, managed = `"tenantId":"t","aadClientId":"c","aadClientSecret":"s"`, `"useManagedIdentityExtension":true`
+	for _, tc := range []struct {
+		fields, host string
+		ok           bool
+	}{
+		{secret, "kvlab.vault.azure.net", true},
+		{secret, "KvLab.Vault.Azure.Net", true},
+		{secret, "hsm.managedhsm.azure.net", true},
+		{secret, "vault.example", true},
+		{secret, "kvlab.vault.azure.cn", false},
+		{secret, "hsm.managedhsm.usgovcloudapi.net", false},
+		{secret + `,"cloud":"AzureChina"`, "kvlab.vault.azure.cn", true},
+		{secret + `,"cloud":"AzureChina"`, "kvlab.vault.azure.net", false},
+		{managed, "kvlab.vault.azure.cn", true},
+		{managed + `,"cloud":"AzurePublicCloud"`, "kvlab.vault.azure.cn", false},
+		{`"aadMSIDataPlaneIdentityPath":"/i"`, "kvlab.vault.azure.cn", true},
+	} {
+		cfg, err := keyvault.ReadConfig(writeFile(t, "{"+tc.fields+"}"))
+		require.NoError(t, err)
+		if err := cfg.CheckHost(tc.host); tc.ok {
+			require.NoError(t, err, "%s %s", tc.fields, tc.host)
+		} else {
+			require.ErrorContains(t, err, tc.host+" is in Azure", "%s", tc.fields)
+			require.ErrorContains(t, err, cfg.Cloud().Name)
+		}
+	}
+}
+
+func TestAzureConfig_Unused(t *testing.T) {
+	for fields, want := range map[string]int{
+		`"aadClientSecret":"s"`:                                                             0,
+		`"aadClientSecret":"s","aadClientCertPath":"/c"`:                                    1,
+		`"aadClientCertPath":"/c"`:                                                          0,
+		`"aadClientCertPath":"/c","aadMSIDataPlaneIdentityPath":"/i"`:                       1,
+		`"aadClientSecret":"s","aadClientCertPath":"/c","aadMSIDataPlaneIdentityPath":"/i"`: 2,
+		// As files of the cloud provider have it.
+		`"aadClientSecret":"msi","useManagedIdentityExtension":true`: 0,
+	} {
+		cfg, err := keyvault.ReadConfig(writeFile(t, `{"tenantId":"t","aadClientId":"c",`+fields+`}`))
+		require.NoError(t, err)
+		require.Len(t, cfg.Unused(), want, fields)
 	}
 }
 

@@ -313,13 +313,16 @@ func parseKID(id *azkeys.ID) (Ref, bool) {
 // Barred says why a version cannot encrypt at a moment of the vault's clock, with
 // what to mend; Success if its attributes do not keep it from that.
 func (a Attributes) Barred(now time.Time) (Reason, string) {
+	reason, text := Success, ""
 	switch {
 	case !a.Enabled:
-		return KeyDisabled, where(a.Key) + ": the version is disabled: enable it"
+		reason, text = KeyDisabled, "the version is disabled"
 	case !a.Expires.IsZero() && !now.Before(a.Expires):
-		return KeyExpired, where(a.Key) + ": the version expired at " + a.Expires.UTC().Format(time.RFC3339) + ": extend its validity"
+		reason, text = KeyExpired, "the version expired at "+a.Expires.UTC().Format(time.RFC3339)+", so it only decrypts"
 	case now.Before(a.NotBefore):
-		return KeyNotYetValid, where(a.Key) + ": the version is valid only from " + a.NotBefore.UTC().Format(time.RFC3339) + " on"
+		reason, text = KeyNotYetValid, "the version is valid only from "+a.NotBefore.UTC().Format(time.RFC3339)+" on, until when it only decrypts"
+	default:
+		return Success, ""
 	}
-	return Success, ""
+	return reason, where(a.Key) + ": " + text + mend(&Error{Reason: reason})
 }

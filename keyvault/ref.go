@@ -20,15 +20,18 @@ type Ref struct {
 	Version string
 }
 
+// URLForm is the form of a key URL, for texts.
+const URLForm = "https://<vault host>/keys/<name>/<version> (the version is optional)"
+
 // ParseURL reads a key URL, https://<vault host>/keys/<name>[/<version>].
 func ParseURL(s string) (Ref, error) {
 	u, err := url.Parse(s)
 	if err != nil || u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" || u.RawPath != "" {
-		return Ref{}, fmt.Errorf("%q is not a key URL: write https://<vault host>/keys/<name>/<version>", s)
+		return Ref{}, fmt.Errorf("%q is not a key URL: write %s", s, URLForm)
 	}
 	parts := strings.Split(strings.TrimSuffix(strings.TrimPrefix(u.Path, "/"), "/"), "/")
 	if len(parts) < 2 || len(parts) > 3 || parts[0] != "keys" {
-		return Ref{}, fmt.Errorf("%q is not a key URL: write https://<vault host>/keys/<name>/<version>", s)
+		return Ref{}, fmt.Errorf("%q is not a key URL: write %s", s, URLForm)
 	}
 	// The spelling stays: data may have been written under it, see Host.
 	r := Ref{Host: strings.TrimSuffix(u.Host, ":443"), Name: parts[1]}

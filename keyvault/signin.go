@@ -88,6 +88,10 @@ func (id *identity) failure(ctx context.Context, err error) *Error {
 	case e.Status != 0:
 		e.Cause = CauseServer
 		e.Text = fmt.Sprintf("%s gives no token for the %s (%s)", host, id.method, detail)
+		if e.Status == http.StatusForbidden && id.method == methodManaged {
+			// The service itself answers 400 to what it does not like.
+			e.Text += "; something on this machine keeps the process from it: check network policies, firewall rules and identity agents"
+		}
 	default:
 		e.Text = fmt.Sprintf("signing in with a %s was not possible", id.method)
 	}

@@ -174,3 +174,13 @@ func TestSignIn_MetadataServiceInTrouble(t *testing.T) {
 	require.Contains(t, e.Text, "userAssignedIdentityID")
 	require.Equal(t, 1, l.srv.Calls()["imds"], "it is permanent, so it is not repeated")
 }
+
+// The metadata service does not answer 403: what does is on the machine.
+func TestSignIn_ManagedIdentityKeptAway(t *testing.T) {
+	l := newLab(t, vault.Config{})
+	l.srv.AddFault(vault.Fault{Op: "imds", Status: 403, Body: "no", ContentType: "text/plain"})
+	l.signIn(t, map[string]any{"useManagedIdentityExtension": true}, keyvault.WorkloadIdentity{})
+	e := failure(t, l.encrypt(t))
+	require.Equal(t, keyvault.CredentialsUnavailable, e.Reason)
+	require.Contains(t, e.Text, "(http 403); something on this machine keeps the process from it: check")
+}

@@ -15,7 +15,9 @@ func answerText(e *Error, a answer, contentType string) string {
 	return fmt.Sprintf("%s: %s (%s)%s", where(e.Key), seen(e, a), httpText(e, ""), mend(e))
 }
 
-// where names the key as a person looks for it.
+// Where names the key as a person looks for it. Every text about a key begins with it.
+func (r Ref) Where() string { return where(r) }
+
 func where(r Ref) string {
 	s := r.Host
 	if r.Name != "" {
@@ -60,13 +62,7 @@ func seen(e *Error, a answer) string {
 	case KeyNotYetValid:
 		return "the version is not yet valid, so it only decrypts"
 	case AccessDenied:
-		switch e.Op {
-		case OpGet:
-			return "the identity may not get its attributes"
-		case OpList:
-			return "the identity may not list its versions"
-		}
-		return "the identity may not " + string(e.Op) + " with it"
+		return "the identity may not " + doing(e.Op)
 	case NetworkDenied:
 		return "the vault's firewall or private link refuses this caller"
 	case OperationNotPermitted:
@@ -87,6 +83,17 @@ func seen(e *Error, a answer) string {
 		return "the vault refuses for a reason that is not known here"
 	}
 	return "unexpected response"
+}
+
+// doing is an operation as the end of a sentence.
+func doing(op Op) string {
+	switch op {
+	case OpGet:
+		return "get the attributes of the key"
+	case OpList:
+		return "list the versions of the key"
+	}
+	return string(op) + " with the key"
 }
 
 // permission is the word of access policies and RBAC roles for an operation.

@@ -204,6 +204,24 @@ func TestServe_Burst(t *testing.T) {
 	require.LessOrEqual(t, most, 64+2)
 }
 
+// A denied list is optional: that is said, with what it costs and what to mend.
+func TestServe_ListingDenied(t *testing.T) {
+	l := startLab(t, nil, nil)
+	e := l.encrypt(t, []byte(seed))
+	require.NoError(t, l.vault.Allow(l.srv.ClientID, vault.PermEncrypt, vault.PermDecrypt, vault.PermGet))
+	req := decryptOf(e)
+	req.KeyId = strings.Repeat("0a", 32)
+	_, err := l.client(t).Decrypt(in3s(t), req)
+	require.Equal(t, codes.NotFound, status.Code(err), "%v", err)
+	require.Eventually(t, func() bool {
+		return strings.Contains(l.stderr.String(), "the versions of the key cannot be listed: that is optional")
+	}, 10*time.Second, 10*time.Millisecond)
+	_, line, _ := strings.Cut(l.stderr.String(), "the versions of the key cannot be listed")
+	line, _, _ = strings.Cut(line, "\n")
+	require.Contains(t, line, `"reason": "AccessDenied"`)
+	require.Contains(t, line, `grant it the key permission \"list\"`)
+}
+
 // G08: data of an older version, and such that is not ours.
 func TestServe_OlderVersionAndUnknownKeys(t *testing.T) {
 	old := startLab(t, nil, nil)

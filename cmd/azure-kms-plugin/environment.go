@@ -36,18 +36,18 @@ func checkEnvironment() (faults []string) {
 }
 
 // localWarnings are what on this machine is likely to be a mistake, but need not be.
-func localWarnings(o options) (warnings []string) {
+func localWarnings(o options, cfg *keyvault.AzureConfig) (warnings []string) {
 	// Go looks into the system's folders too, and --ca-file may have all that is needed.
 	if path := os.Getenv("SSL_CERT_FILE"); path != "" {
 		if err := keyvault.CheckCAFile(path); err != nil {
 			warnings = append(warnings, "SSL_CERT_FILE: "+err.Error())
 		}
 	}
-	if info, err := os.Stat(o.configFile); err == nil && info.Mode().Perm()&0o007 != 0 {
-		warnings = append(warnings, fmt.Sprintf("%s is open to every user of this machine (mode %04o), with any secret in it: write 0600, or 0640 for a group that needs it",
+	if info, err := os.Stat(o.configFile); err == nil && info.Mode().Perm()&0o007 != 0 && cfg.HoldsSecrets() {
+		warnings = append(warnings, fmt.Sprintf("%s is open to every user of this machine (mode %04o), with the secret in it: make it 0600, or 0640 for a group that needs it",
 			o.configFile, info.Mode().Perm()))
 	}
-	return warnings
+	return append(warnings, cfg.Unused()...)
 }
 
 // proxySchemes are those that net/http speaks.

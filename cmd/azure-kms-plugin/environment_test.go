@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"azure-kms-plugin/keyvault"
 )
 
 // A variable that Go would silently ignore, or that would show secrets, keeps
@@ -35,7 +37,7 @@ func TestEnvironment_Faults(t *testing.T) {
 			args := append([]string{"--config-file-path=" + cfg, "--v=x"}, goodKey...) // one more fault: it must not serve
 			require.Equal(t, 64, run(t.Context(), nil, args, &stdout, &stderr))
 			require.Contains(t, stderr.String(), "azure-kms-plugin: "+tc.name+": ")
-			require.Equal(t, 2, strings.Count(stderr.String(), "\n"))
+			require.Equal(t, 3, strings.Count(stderr.String(), "\n"), "with where to find help")
 			require.NotContains(t, stderr.String(), "CANARY")
 			require.Equal(t, 0, run(t.Context(), nil, []string{"--version"}, &stdout, &stderr))
 		})
@@ -48,16 +50,27 @@ func TestLocalWarnings(t *testing.T) {
 	cfg := filepath.Join(dir, "azure.json")
 	require.NoError(t, os.WriteFile(cfg, []byte(goodConfig), 0o640))
 	t.Setenv("SSL_CERT_FILE", "")
-	require.Empty(t, localWarnings(options{configFile: cfg}))
+	of := func(text string) []string {
+		require.NoError(t, os.WriteFile(cfg, []byte(text), 0o640))
+		azure, err := keyvault.ReadConfig(cfg)
+		require.NoError(t, err)
+		return localWarnings(options{configFile: cfg}, azure)
+	}
+	const secret = `{"tenantId":"t","aadClientId":"c","aadClientSecret":"s"}`
+	require.Empty(t, of(secret))
 
 	require.NoError(t, os.Chmod(cfg, 0o644))
-	warnings := localWarnings(options{configFile: cfg})
+	warnings := of(secret)
 	require.Len(t, warnings, 1)
 	require.Contains(t, warnings[0], "mode 0644")
+	require.Empty(t, of(`{"useManagedIdentityExtension":true}`), "it holds no secret")
 
 	require.NoError(t, os.Chmod(cfg, 0o600))
+	warnings = of(`{"tenantId":"t","aadClientId":"c","aadClientSecret":"s","aadClientCertPath":"/c.pem"}`)
+	require.Equal(t, []string{cfg + ": aadClientCertPath is not used: aadClientSecret is there and comes first"}, warnings)
+
 	t.Setenv("SSL_CERT_FILE", filepath.Join(dir, "gone.pem"))
-	warnings = localWarnings(options{configFile: cfg})
+	warnings = of(secret)
 	require.Len(t, warnings, 1)
 	require.Contains(t, warnings[0], "SSL_CERT_FILE: ")
 

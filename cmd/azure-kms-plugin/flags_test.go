@@ -97,6 +97,8 @@ func TestFaults(t *testing.T) {
 		{"key URL with a password", append(keyless, "--key-url=https://u:PWCANARY@kvlab.vault.azure.net/keys/k1/"+v1)},
 		{"key URL with a token", append(keyless, "--key-url=https://kvlab.vault.azure.net/keys/k1/"+v1+"?sig=PWCANARY")},
 		{"not a key URL", append(keyless, "--key-url=kvlab")},
+		{"another cloud", append(keyless, "--key-url=https://kvlab.vault.azure.cn/keys/k1", "--decrypt-key=https://kvhsm.managedhsm.usgovcloudapi.net/keys/k1")},
+		{"no time at all", with("--healthz-timeout=0s")},
 		{"decrypt keys", with("--decrypt-key=", "--decrypt-key=http://kvlab.vault.azure.net/keys/k1", "--decrypt-key=https://kvlab.vault.azure.net/secrets/s1")},
 		{"choices", with("--key-operations=sign", "--ciphertext-format=aws", "--kms-api-version=v1", "--healthz-mode=deep")},
 		{"socket mode for all", with("--socket-mode=0666")},

@@ -156,7 +156,7 @@ func TestLocalFaultsTouchNothing(t *testing.T) {
 		{"no credentials", `{"tenantId":"11111111-2222-3333-4444-555555555555"}`, nil, []string{"azure.json"}},
 		{"secret without ID", `{"tenantId":"11111111-2222-3333-4444-555555555555","aadClientSecret":"CANARY"}`, nil, []string{"azure.json", "aadClientId"}},
 		{"unknown cloud", `{"cloud":"Nope",` + goodConfig[1:], nil, []string{"azure.json", "cloud", "AzurePublicCloud"}},
-		{"key of another cloud", goodConfig, []string{"--key-url=https://kvlab.managedhsm.azure.cn/keys/k1"}, []string{"--key-url: ", "AzureChinaCloud", "set cloud"}},
+		{"key of another cloud", goodConfig, []string{"--key-url=https://kvlab.managedhsm.azure.cn/keys/k1"}, []string{"--key-url: ", "AzureChinaCloud", "the field cloud"}},
 		{"old key of another cloud", `{"cloud":"AzureChinaCloud",` + goodConfig[1:], []string{"--decrypt-key=https://kvlab.VAULT.azure.net/keys/k1"}, []string{"--decrypt-key: ", "AzurePublicCloud"}},
 		{"placeholder", `{"aadClientId":"msi","aadClientSecret":"msi"}`, nil, []string{"azure.json", "msi"}},
 		{"CA file", goodConfig, []string{"--ca-file=/dev/null"}, []string{"--ca-file: "}},
@@ -178,7 +178,7 @@ func TestLocalFaultsTouchNothing(t *testing.T) {
 			}
 			require.NotContains(t, p.stderr.String(), "CANARY")
 			for line := range strings.Lines(p.stderr.String()) {
-				require.True(t, strings.HasPrefix(line, "azure-kms-plugin: --"), line)
+				require.True(t, strings.HasPrefix(line, "azure-kms-plugin: --") || line == "azure-kms-plugin: "+seeHelp+"\n", line)
 			}
 			after, err := os.Stat(p.socket)
 			require.NoError(t, err)

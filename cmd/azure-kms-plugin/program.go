@@ -54,7 +54,6 @@ func assemble(o options, id identity, logs loggers) (*program, error) {
 		OnOutcome: func(outcome keyvault.Outcome) {
 			p.keyring.Observe(outcome)
 			p.tracker.Observe(outcome)
-			p.prober.Observe(outcome)
 		},
 	})
 	if err != nil {

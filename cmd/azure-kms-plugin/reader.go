@@ -88,8 +88,13 @@ func (r *reader) number(flag string, low, high int) int {
 func (r *reader) duration(flag string) time.Duration {
 	s := r.text(flag)
 	d, err := time.ParseDuration(s)
-	if s != "" && (err != nil || d <= 0) {
-		r.fault(flag, "%q is not a duration of more than nothing, such as 20s", s)
+	switch {
+	case s == "":
+	case err != nil:
+		r.fault(flag, "%q is not a duration such as 20s", s)
+		return 0
+	case d <= 0:
+		r.fault(flag, "%s must be more than 0", s)
 		return 0
 	}
 	return d
@@ -119,7 +124,7 @@ func (r *reader) keyURL(flag, value string) keyvault.Ref {
 		return keyvault.Ref{}
 	}
 	if strings.ContainsAny(s, "@?#") {
-		r.fault(flag, "is not a key URL: write https://<vault host>/keys/<name>/<version>, without user, query or fragment")
+		r.fault(flag, "is not a key URL: write %s, without user, query or fragment", keyvault.URLForm)
 		return keyvault.Ref{}
 	}
 	ref, err := keyvault.ParseURL(s)

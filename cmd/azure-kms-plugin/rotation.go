@@ -27,7 +27,7 @@ func (p *program) newKeyring(o options, client *keyvault.Client, logs loggers) (
 		Vault: client, Directory: client, Write: p.key, Others: o.decryptKeys,
 		OnEvent: p.rotated, OnPoll: p.polled,
 		Warn: func(e *keyvault.Error) {
-			logs.main.Warn("the versions of the key cannot be listed: that is optional, data whose writer did not note its version cannot be read without it",
+			logs.main.Warn("the versions of the key cannot be listed: that is optional, but only data whose version is known, or named in it, can then be read",
 				zap.String("reason", string(e.Reason)), zap.String("text", e.Text))
 		},
 	}

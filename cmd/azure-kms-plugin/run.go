@@ -24,7 +24,7 @@ func run(ctx context.Context, stop <-chan os.Signal, args []string, stdout, stde
 		return exitOK
 	}
 	if !slices.Contains(commands, command) {
-		complain(stderr, []string{fmt.Sprintf("%q is not a command: use one of %s", cut(command), strings.Join(commands, ", "))})
+		complain(stderr, []string{fmt.Sprintf("%q is not a command: use one of %s", cut(command), strings.Join(commands, ", ")), seeHelp})
 		return exitUsage
 	}
 	o, faults := parse(args)
@@ -37,7 +37,7 @@ func run(ctx context.Context, stop <-chan os.Signal, args []string, stdout, stde
 		return exitOK
 	case command == "version":
 		if len(args) > 0 {
-			complain(stderr, []string{"version takes no arguments"})
+			complain(stderr, []string{"version takes no arguments", seeHelp})
 			return exitUsage
 		}
 		fmt.Fprintln(stdout, versionLine(build()))
@@ -45,6 +45,9 @@ func run(ctx context.Context, stop <-chan os.Signal, args []string, stdout, stde
 	}
 	return serve(ctx, stop, o, faults, stderr)
 }
+
+// seeHelp ends the faults of a command line.
+const seeHelp = "see azure-kms-plugin --help"
 
 // complain writes faults for a person, one a line.
 func complain(w io.Writer, faults []string) {

@@ -23,9 +23,12 @@ func serve(ctx context.Context, stop <-chan os.Signal, o options, faults []strin
 	logs := newLoggers(stderr, o.json, o.verbosity)
 
 	id, idFaults := signIn(o, logs.main)
-	faults = slices.Concat(faults, idFaults, checkEnvironment())
+	all := slices.Concat(faults, idFaults, checkEnvironment())
 	if len(faults) > 0 {
-		complain(stderr, faults)
+		all = append(all, seeHelp)
+	}
+	if len(all) > 0 {
+		complain(stderr, all)
 		return exitUsage
 	}
 	p, err := assemble(o, id, logs)
@@ -44,7 +47,7 @@ func serve(ctx context.Context, stop <-chan os.Signal, o options, faults []strin
 		return exitUsage
 	}
 	p.instrument(o, logs.dropped.Load)
-	for _, w := range append(o.warnings, localWarnings(o)...) {
+	for _, w := range append(o.warnings, localWarnings(o, id.config)...) {
 		logs.main.Warn(w)
 	}
 	p.announce(o, id, listeners, logs)
@@ -78,8 +81,8 @@ func signIn(o options, log *zap.Logger) (id identity, faults []string) {
 	}
 	cfg, err := keyvault.ReadConfig(o.configFile)
 	if err == nil {
+		faults = append(faults, o.otherClouds(cfg)...)
 		id.config = cfg
-		faults = append(faults, o.strangers(cfg.Cloud())...)
 		id.credential, err = keyvault.NewCredential(cfg, keyvault.CredentialOptions{
 			WorkloadIdentity: workloadIdentity(), CAFile: o.caFile, Proxy: o.proxy(),
 			Warn: func(text string) { log.Warn("signing in: " + text) },
@@ -94,16 +97,15 @@ func signIn(o options, log *zap.Logger) (id identity, faults []string) {
 	return id, faults
 }
 
-// strangers are the keys of another cloud than the one that is signed in to.
-func (o *options) strangers(cloud keyvault.Cloud) (faults []string) {
-	check := func(flag string, ref keyvault.Ref) {
-		if err := cloud.Check(ref.Host); err != nil {
-			faults = append(faults, "--"+flag+": "+err.Error())
-		}
+// otherClouds are the faults of hosts that are in another cloud than azure.json.
+func (o *options) otherClouds(cfg *keyvault.AzureConfig) (faults []string) {
+	if err := cfg.CheckHost(o.keyURL.Host); err != nil {
+		faults = append(faults, "--key-url: "+err.Error())
 	}
-	check("key-url", o.keyURL)
 	for _, ref := range o.decryptKeys {
-		check("decrypt-key", ref)
+		if err := cfg.CheckHost(ref.Host); err != nil {
+			faults = append(faults, "--decrypt-key: "+err.Error())
+		}
 	}
 	return faults
 }

@@ -13,7 +13,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -87,10 +86,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stdout, "config:  %s\n", path)
 	}
 	if *key != "" && config != "" {
-		// Without the version: who turns the key at the admin URL sees it followed. The
-		// socket's name is new, so that no plugin remembers the key of an emulator before.
-		fmt.Fprintf(stdout, "plugin:  azure-kms-plugin --key-url=%s --activation-delay=20s --config-file-path=%s --listen-addr=unix://%s\n",
-			v.KeyURL(*key, ""), config, filepath.Join(filepath.Dir(config), fmt.Sprintf("kms-%d.sock", os.Getpid())))
+		// In a folder of its own: the key will be another one next time, and the plugin
+		// remembers, beside its socket, which versions it had.
+		dir, err := os.MkdirTemp("", "kms")
+		if err != nil {
+			fmt.Fprintf(stderr, "vault-emulator: %v\n", err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		// Without the version: who turns the key at the admin URL sees it followed.
+		fmt.Fprintf(stdout, "plugin:  azure-kms-plugin --key-url=%s --activation-delay=20s --config-file-path=%s --listen-addr=unix://%s/kms.sock\n",
+			v.KeyURL(*key, ""), config, dir)
 	}
 	fmt.Fprintf(stdout, "\nexport ADMIN=%s\nexport %s\n", srv.AdminURL(), strings.Join(srv.Env(), "\nexport "))
 	<-ctx.Done()

@@ -35,8 +35,12 @@ func TestRunPrintsWhereItIsAndStopsWhenTold(t *testing.T) {
 	require.Regexp(t, `(?m)^key:     https://hsm1\.managedhsm\.azure\.net/keys/seal/[0-9a-f]{32}$`, text.String())
 	require.Contains(t, text.String(), "\nexport HTTPS_PROXY=http://127.0.0.1:")
 	require.FileExists(t, dir+"/azure.json")
-	require.Regexp(t, `(?m)^plugin:  .* --listen-addr=unix:///\S+/kms-\d+\.sock$`, text.String())
-	admin := regexp.MustCompile(`(?m)^export ADMIN=(\S+)`).FindStringSubmatch(text.String())[1]
+	admin := regexp.MustCompile(`(?m)^export ADMIN=(\S+)$`).FindStringSubmatch(text.String())[1]
+	require.Contains(t, text.String(), "admin:   "+admin+"\n")
+	sockets := regexp.MustCompile(`--listen-addr=unix://(\S+)/kms\.sock\n`).FindStringSubmatch(text.String())[1]
+	left, err := os.ReadDir(sockets)
+	require.NoError(t, err)
+	require.Empty(t, left, "nothing is remembered of an emulator before")
 	res, err := http.Get(admin)
 	require.NoError(t, err)
 	defer res.Body.Close()
@@ -52,6 +56,8 @@ func TestRunPrintsWhereItIsAndStopsWhenTold(t *testing.T) {
 	}
 	_, err = os.Stat(state.CAFile)
 	require.ErrorIs(t, err, os.ErrNotExist, "it leaves nothing behind")
+	_, err = os.Stat(sockets)
+	require.ErrorIs(t, err, os.ErrNotExist)
 }
 
 func TestRunRefusesWrongUse(t *testing.T) {
