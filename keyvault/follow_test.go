@@ -51,6 +51,17 @@ func newReplica(t testing.TB, v *modelVault, skew time.Duration) *replica {
 	return r
 }
 
+// inUse makes a key with one version that has been there for an hour, and a replica that writes with it.
+func inUse(t testing.TB) (*modelVault, *modelVersion, *replica) {
+	v := &modelVault{}
+	first := v.rotate(nil)
+	time.Sleep(time.Hour)
+	r := newReplica(t, v, 0)
+	t.Cleanup(func() { r.stop() })
+	synctest.Wait()
+	return v, first, r
+}
+
 func id(m *modelVersion) string { return key0.WithVersion(m.id).KeyID() }
 
 func TestFollow_AdoptsTogetherByTheVaultsClock(t *testing.T) {
@@ -146,12 +157,7 @@ func TestFollow_Steps(t *testing.T) {
 // A version that fails its round trip does not write, and the log is told once.
 func TestFollow_AFailingVersionWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := &modelVault{}
-		first := v.rotate(nil)
-		time.Sleep(time.Hour)
-		r := newReplica(t, v, 0)
-		defer func() { r.stop() }()
-		synctest.Wait()
+		v, first, r := inUse(t)
 		// As a region that has not heard of it yet.
 		r.way.setFail(keyvault.KeyNotFound, keyvault.OpEncrypt)
 		second := v.rotate(nil)
@@ -172,12 +178,7 @@ const verifyPause = 11 * time.Second
 // first seen.
 func TestFollow_WithoutCreation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := &modelVault{}
-		v.rotate(nil)
-		time.Sleep(time.Hour)
-		r := newReplica(t, v, 0)
-		defer func() { r.stop() }()
-		synctest.Wait()
+		v, _, r := inUse(t)
 		r.way.mu.Lock()
 		r.way.silent = true
 		r.way.mu.Unlock()
@@ -192,12 +193,7 @@ func TestFollow_WithoutCreation(t *testing.T) {
 // An outage at the switch: it waits, and nobody is told anything new.
 func TestFollow_OutageAtTheSwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := &modelVault{}
-		first := v.rotate(nil)
-		time.Sleep(time.Hour)
-		r := newReplica(t, v, 0)
-		defer func() { r.stop() }()
-		synctest.Wait()
+		v, first, r := inUse(t)
 		second := v.rotate(nil)
 		rest(2 * time.Minute)
 		r.way.setFail(keyvault.Unreachable, keyvault.OpGet, keyvault.OpEncrypt, keyvault.OpDecrypt, keyvault.OpList)
@@ -212,12 +208,7 @@ func TestFollow_OutageAtTheSwitch(t *testing.T) {
 // An outage that is known stops the switch, though the last round trip is fresh.
 func TestFollow_OutageJustBeforeTheSwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := &modelVault{}
-		first := v.rotate(nil)
-		time.Sleep(time.Hour)
-		r := newReplica(t, v, 0)
-		defer func() { r.stop() }()
-		synctest.Wait()
+		v, first, r := inUse(t)
 		second := v.rotate(nil)
 		rest(170 * time.Second)
 		r.way.setFail(keyvault.Unreachable, keyvault.OpEncrypt, keyvault.OpDecrypt)
@@ -240,12 +231,7 @@ func TestFollow_AbortedJustBeforeTheSwitch(t *testing.T) {
 	} {
 		for before := 3 * time.Second; before < time.Minute; before += 7 * time.Second {
 			synctest.Test(t, func(t *testing.T) {
-				v := &modelVault{}
-				first := v.rotate(nil)
-				time.Sleep(time.Hour)
-				r := newReplica(t, v, 0)
-				defer func() { r.stop() }()
-				synctest.Wait()
+				v, first, r := inUse(t)
 				second := v.rotate(nil)
 				rest(3*time.Minute - before)
 				v.set(second, abort)
@@ -323,12 +309,7 @@ func TestFollow_KeepsTheNewestAnswered(t *testing.T) {
 func TestFollow_OneWrongDate(t *testing.T) {
 	for _, wrong := range []time.Duration{time.Hour, -time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
-			v := &modelVault{}
-			first := v.rotate(nil)
-			time.Sleep(time.Hour)
-			r := newReplica(t, v, 0)
-			defer func() { r.stop() }()
-			synctest.Wait()
+			v, first, r := inUse(t)
 			second := v.rotate(nil)
 			rest(100 * time.Second)
 			r.way.setDateOff(wrong)
@@ -402,12 +383,7 @@ func TestFollow_TheNewestIsOlder(t *testing.T) {
 // After the switch, a fault takes those back who hold a seed under the old ID only.
 func TestFollow_OutageAfterTheSwitch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := &modelVault{}
-		first := v.rotate(nil)
-		time.Sleep(time.Hour)
-		r := newReplica(t, v, 0)
-		defer func() { r.stop() }()
-		synctest.Wait()
+		v, first, r := inUse(t)
 		second := v.rotate(nil)
 		rest(4 * time.Minute)
 		current := key0.WithVersion(second.id)
