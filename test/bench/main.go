@@ -60,7 +60,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	peer := fs.String("peer", "", "another `binary` to measure beside it")
 	out := fs.String("out", "", "a `folder` to write bench.md and bench.json to")
 	floor := fs.String("floor", "bin/bench-floor", "the `binary` of the plainest server")
-	idle := fs.Duration("idle", 0, "how long calls of an idle plugin are counted; 0: 8m, or 65s with -quick")
+	idle := fs.Duration("idle", 0, "how long calls of an idle plugin are counted; 0: 15m, or 65s with -quick")
 	quick := fs.Bool("quick", false, "a tenth of the rounds and a short idle window: a look, not a result")
 	if err := fs.Parse(args); err != nil {
 		return 64
@@ -69,7 +69,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "bench: %q: only flags are taken\n", fs.Arg(0))
 		return 64
 	}
-	o := options{starts: 7, idle: 8 * time.Minute, pairs: 1000, rounds: 6, single: 150, many: burst, deadWindow: 12 * time.Second}
+	o := options{starts: 7, idle: 15 * time.Minute, pairs: 1000, rounds: 6, single: 150, many: burst, deadWindow: 12 * time.Second}
 	if *quick {
 		o = options{starts: 3, idle: 65 * time.Second, pairs: 100, rounds: 2, single: 20, many: 128, deadWindow: 3 * time.Second}
 	}
