@@ -112,12 +112,18 @@ func measureBare(ctx context.Context, o options, e *emulator, dir string, log io
 	if t.version, err = e.createKey(t.vault); err != nil {
 		return nil, err
 	}
-	b := &bench{options: o, e: e, dir: dir, log: log, f: &figures{Name: t.name}}
-	if b.process, err = startBare(ctx, e, t, dir); err != nil {
+	p, err := startBare(ctx, e, t, dir)
+	if err != nil {
 		return nil, err
 	}
-	defer b.process.stop()
-	if b.direct, err = newDirect(ctx, e.access, t.vault, t.version); err != nil {
+	return measureCost(ctx, o, e, p, log)
+}
+
+// measureCost takes what a floor's calls cost, and stops it.
+func measureCost(ctx context.Context, o options, e *emulator, p *process, log io.Writer) (_ *figures, err error) {
+	defer p.stop()
+	b := &bench{options: o, e: e, process: p, log: log, f: &figures{Name: p.name}}
+	if b.direct, err = newDirect(ctx, e.access, p.vault, p.version); err != nil {
 		return nil, err
 	}
 	defer b.direct.close()

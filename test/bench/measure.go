@@ -130,6 +130,13 @@ func (r *report) measure(ctx context.Context, o options, targets []target, log i
 	if r.Bare, err = measureBare(ctx, o, e, dir, log); err != nil {
 		return fmt.Errorf("measuring a bare server: %w", err)
 	}
+	p, err := startFloor(ctx, o.floor, floor, e, dir)
+	if err != nil {
+		return err
+	}
+	if r.Plain, err = measureCost(ctx, o, e, p, log); err != nil {
+		return fmt.Errorf("measuring the plainest server: %w", err)
+	}
 	return nil
 }
 

@@ -164,8 +164,9 @@ type report struct {
 	Machine string
 	Quick   bool
 	Targets []*figures
-	// Bare has the figures of a server that only forwards.
-	Bare *figures
+	// Bare has the figures of a server that only forwards, Plain those of the
+	// plainest one that the plugin's libraries make.
+	Bare, Plain *figures
 }
 
 func describeMachine() string {
@@ -242,12 +243,17 @@ func (r report) gridRows() [][]string {
 
 // floor says what the plainest servers cost.
 func (r report) floor() string {
-	if r.Bare == nil {
+	if r.Bare == nil || r.Plain == nil {
 		return ""
 	}
-	return fmt.Sprintf("The floor on this machine. A bare gRPC server that forwards by plain net/http: Status %s ms, Encrypt %+.2f ms, Decrypt %+.2f ms, Decrypts a second %.2f of a direct client's (%.2f with the vault's RSA on these cores). "+
-		"The plainest server that the same libraries make, with one round trip by Microsoft's client as it comes, started in turn with the plugin: until the socket accepts %.1f ms, until the first good Status %.1f ms, memory %.1f MiB.",
-		r.Bare.StatusFar, r.Bare.AddedEncrypt, r.Bare.AddedDecrypt, r.Bare.RatioFar, r.Bare.RatioNear,
+	cost := func(f *figures) string {
+		return fmt.Sprintf("Status %s ms, Encrypt %+.2f ms, Decrypt %+.2f ms, Decrypts a second %.2f of a direct client's (%.2f with the vault's RSA on these cores)",
+			f.StatusFar, f.AddedEncrypt, f.AddedDecrypt, f.RatioFar, f.RatioNear)
+	}
+	return fmt.Sprintf("The floor on this machine. A bare gRPC server that forwards by plain net/http: %s. "+
+		"The plainest server that the plugin's libraries make, which forwards by Microsoft's client as it comes: %s; "+
+		"started in turn with the plugin, with one round trip: until the socket accepts %.1f ms, until the first good Status %.1f ms, memory %.1f MiB.",
+		cost(r.Bare), cost(r.Plain),
 		r.Targets[0].SocketAfter.Floor, r.Targets[0].ReadyAfter.Floor, r.Targets[0].FloorRSS)
 }
 

@@ -1,7 +1,8 @@
 // Command floor is the plainest KMS v2 server that could be made of the libraries
 // that the plugin links: it binds a socket, signs in, has Microsoft's client as it
-// comes encrypt and decrypt once, and then answers Status with a constant. What
-// it costs to start and to keep is what these libraries cost on this machine.
+// comes encrypt and decrypt once, and then answers Status with a constant and all
+// else by that client. What it costs to start, to keep and to call is what these
+// libraries cost on this machine.
 //
 //	floor <socket> <vault host> <key name> <key version>
 //
@@ -32,7 +33,9 @@ import (
 
 type server struct {
 	kmsapi.UnimplementedKeyManagementServiceServer
-	ready atomic.Bool
+	client       *azkeys.Client
+	key, version string
+	ready        atomic.Bool
 }
 
 func (s *server) Status(context.Context, *kmsapi.StatusRequest) (*kmsapi.StatusResponse, error) {
@@ -40,6 +43,20 @@ func (s *server) Status(context.Context, *kmsapi.StatusRequest) (*kmsapi.StatusR
 		return nil, status.Error(codes.Unavailable, "not tried yet")
 	}
 	return &kmsapi.StatusResponse{Version: "v2beta1", Healthz: "ok", KeyId: "floor"}, nil
+}
+
+func (s *server) Encrypt(ctx context.Context, r *kmsapi.EncryptRequest) (*kmsapi.EncryptResponse, error) {
+	out, err := s.client.Encrypt(ctx, s.key, s.version, params(r.Plaintext), nil)
+	return &kmsapi.EncryptResponse{Ciphertext: out.Result, KeyId: "floor"}, err
+}
+
+func (s *server) Decrypt(ctx context.Context, r *kmsapi.DecryptRequest) (*kmsapi.DecryptResponse, error) {
+	out, err := s.client.Decrypt(ctx, s.key, s.version, params(r.Ciphertext), nil)
+	return &kmsapi.DecryptResponse{Plaintext: out.Result}, err
+}
+
+func params(value []byte) azkeys.KeyOperationParameters {
+	return azkeys.KeyOperationParameters{Algorithm: to.Ptr(azkeys.EncryptionAlgorithmRSAOAEP256), Value: value}
 }
 
 func main() {
@@ -74,9 +91,9 @@ func run(socket, host, key, version string) error {
 		return err
 	}
 	logger.Info("serving", zap.String("socket", socket))
-	s := &server{}
+	s := &server{client: client, key: key, version: version}
 	go func() {
-		if err := roundTrip(ctx, client, key, version); err != nil {
+		if err := s.roundTrip(ctx); err != nil {
 			logger.Error("the first round trip did not succeed", zap.Error(err))
 			return
 		}
@@ -88,13 +105,11 @@ func run(socket, host, key, version string) error {
 	return g.Serve(l)
 }
 
-func roundTrip(ctx context.Context, client *azkeys.Client, key, version string) error {
-	params := azkeys.KeyOperationParameters{Algorithm: to.Ptr(azkeys.EncryptionAlgorithmRSAOAEP256), Value: make([]byte, 32)}
-	encrypted, err := client.Encrypt(ctx, key, version, params, nil)
+func (s *server) roundTrip(ctx context.Context) error {
+	encrypted, err := s.client.Encrypt(ctx, s.key, s.version, params(make([]byte, 32)), nil)
 	if err != nil {
 		return err
 	}
-	params.Value = encrypted.Result
-	_, err = client.Decrypt(ctx, key, version, params, nil)
+	_, err = s.client.Decrypt(ctx, s.key, s.version, params(encrypted.Result), nil)
 	return err
 }
