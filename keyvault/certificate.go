@@ -107,7 +107,9 @@ func parsePKCS12(data []byte, password Secret) (crypto.PrivateKey, []*x509.Certi
 	return key, append([]*x509.Certificate{cert}, rest...), nil
 }
 
-// pair finds the certificate of the key and puts it first.
+// pair finds the certificate of the key and puts it first. One that was renewed
+// may lie beside the one before it: of those that are valid, the one that is so
+// longest counts.
 func pair(key crypto.PrivateKey, chain []*x509.Certificate, now time.Time) (*clientCertificate, error) {
 	switch {
 	case key == nil:
@@ -119,20 +121,23 @@ func pair(key crypto.PrivateKey, chain []*x509.Certificate, now time.Time) (*cli
 	if !ok {
 		return nil, fmt.Errorf("the private key is not RSA (%s): signing in needs an RSA key", keyKind(key))
 	}
+	best, fault := -1, errors.New("no certificate in the file belongs to its private key")
 	for i, cert := range chain {
-		if !rsaKey.PublicKey.Equal(cert.PublicKey) {
-			continue
-		}
 		switch {
+		case !rsaKey.PublicKey.Equal(cert.PublicKey):
 		case now.After(cert.NotAfter):
-			return nil, fmt.Errorf("the certificate has expired at %s", cert.NotAfter.UTC().Format(time.RFC3339))
+			fault = fmt.Errorf("the certificate has expired at %s", cert.NotAfter.UTC().Format(time.RFC3339))
 		case now.Before(cert.NotBefore):
-			return nil, fmt.Errorf("the certificate is not valid before %s", cert.NotBefore.UTC().Format(time.RFC3339))
+			fault = fmt.Errorf("the certificate is not valid before %s", cert.NotBefore.UTC().Format(time.RFC3339))
+		case best < 0 || cert.NotAfter.After(chain[best].NotAfter):
+			best = i
 		}
-		chain[0], chain[i] = chain[i], chain[0]
-		return &clientCertificate{rsaKey, chain}, nil
 	}
-	return nil, errors.New("no certificate in the file belongs to its private key")
+	if best < 0 {
+		return nil, fault
+	}
+	chain[0], chain[best] = chain[best], chain[0]
+	return &clientCertificate{rsaKey, chain}, nil
 }
 
 func keyKind(key crypto.PrivateKey) string {

@@ -69,6 +69,8 @@ func TestNewCredential_ClientCertificate(t *testing.T) {
 	}{
 		"pem":                    {data: pemOf(t, key, good)},
 		"pem, chain first":       {data: pemOf(t, key, other, good)},
+		"pem, renewed first":     {data: pemOf(t, key, good, old)},
+		"pem, renewed last":      {data: pemOf(t, key, old, good)},
 		"pfx, modern":            {data: pfx(pkcs12.Modern, key, good, "pw"), password: "pw"},
 		"pfx, 3des":              {data: pfx(pkcs12.LegacyDES, key, good, "pw"), password: "pw"},
 		"pfx, rc2":               {data: pfx(pkcs12.LegacyRC2, key, good, "pw"), password: "pw"},
