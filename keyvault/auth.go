@@ -67,6 +67,9 @@ func (p *authPolicy) Do(req *policy.Request) (*http.Response, error) {
 	// The token is refused, though it has not expired: one other is tried. The
 	// answer may also name another audience or tenant than before.
 	refusal := p.refused(host, ch.request(), resp)
+	if refusal.Reason != CredentialsRefused {
+		return nil, p.fail(ctx, refusal)
+	}
 	if other, err := readChallenge(host, resp.Header); err == nil {
 		ch = other
 	}
@@ -153,11 +156,15 @@ var (
 	vaultExpects  = pattern(`\baudience\. Expected (https://[0-9A-Za-z.-]{1,100})`)
 )
 
-// refused says that the vault has refused a token, which one, and what for.
+// refused says that the vault has refused a token, which one, and what for; or that
+// the answer is not a vault's.
 func (p *authPolicy) refused(host string, sent TokenRequest, resp *http.Response) *Error {
 	wants := "it does not say for which audience"
-	if ch, err := readChallenge(host, resp.Header); err == nil {
+	ch, err := readChallenge(host, resp.Header)
+	if err == nil {
 		wants = "it wants one for " + ch.audience
+	} else if reason, cause := classify(OpGet, readAnswer(resp, &Error{})); reason != CredentialsRefused {
+		return &Error{Reason: reason, Cause: cause, Status: resp.StatusCode, Text: err.Error()}
 	}
 	code := ""
 	if body, err := runtime.Payload(resp); err == nil {

@@ -339,8 +339,9 @@ func TestSignIn_KeptTokenEnds(t *testing.T) {
 	})
 }
 
-// Case A06: no spelling of the variables makes the transport ask a proxy for the
-// metadata service. Go reads them once in a process, so each has one of its own.
+// Case A06: no spelling of the variables makes the transport ask a proxy for a
+// service of this machine. Go reads them once in a process, so each has one of its
+// own.
 func TestTransport_NoProxyForTheMetadataService(t *testing.T) {
 	if os.Getenv("TEST_PROXY") == "" {
 		for _, names := range [][]string{{"HTTP_PROXY", "HTTPS_PROXY"}, {"http_proxy", "https_proxy"}} {
@@ -355,14 +356,20 @@ func TestTransport_NoProxyForTheMetadataService(t *testing.T) {
 		}
 		return
 	}
-	for url, proxied := range map[string]bool{
-		"http://169.254.169.254/metadata/identity/oauth2/token": false, "http://169.254.169.254:80/metadata/identity/oauth2/token": false,
-		"https://kvlab.vault.azure.net/": true, "https://login.microsoftonline.com/": true,
+	for _, url := range []string{
+		"http://169.254.169.254/metadata/identity/oauth2/token", "http://169.254.129.4:8081/msi/token",
+		"https://kvlab.vault.azure.net/", "https://login.microsoftonline.com/",
 	} {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
-		require.NoError(t, err)
-		u, err := keyvault.ProxyFor(req)
-		require.NoError(t, err)
-		require.Equal(t, proxied, u != nil, url)
+		for _, local := range []bool{true, false} {
+			ctx := t.Context()
+			if local {
+				ctx = keyvault.Local(ctx)
+			}
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+			require.NoError(t, err)
+			u, err := keyvault.ProxyFor(req)
+			require.NoError(t, err)
+			require.Equal(t, local, u == nil, url)
+		}
 	}
 }

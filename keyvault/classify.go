@@ -18,6 +18,7 @@ type answer struct {
 	text   string // error.message, lower case; never shown, it names callers
 	shaped bool   // the body is a Key Vault error
 	ours   bool   // a header says that a vault answered, not something before it
+	asks   bool   // it says which token is wanted, as every 401 of a vault does
 }
 
 // answerError turns a response into a failure; nil for a success.
@@ -35,6 +36,7 @@ func answerError(op Op, ref Ref, resp *http.Response) *Error {
 func readAnswer(resp *http.Response, e *Error) answer {
 	a := answer{status: resp.StatusCode}
 	a.ours = resp.Header.Get("x-ms-request-id") != "" || resp.Header.Get("x-ms-keyvault-service-version") != ""
+	a.asks = resp.Header.Get("WWW-Authenticate") != ""
 	body, err := runtime.Payload(resp)
 	if err != nil {
 		return a
@@ -64,7 +66,7 @@ func classify(op Op, a answer) (Reason, Cause) {
 	case a.status == http.StatusTooManyRequests || a.code == "throttled":
 		return Throttled, CauseNone
 	case a.status == http.StatusProxyAuthRequired,
-		!a.shaped && !a.ours && (a.status == http.StatusForbidden || a.status == http.StatusBadGateway):
+		!a.shaped && !a.ours && (a.status == http.StatusForbidden || a.status == http.StatusBadGateway || a.status == http.StatusUnauthorized && !a.asks):
 		return Unreachable, CauseProxy
 	case a.status >= 500, a.status == http.StatusRequestTimeout:
 		return Unreachable, CauseServer

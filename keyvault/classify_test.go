@@ -120,7 +120,7 @@ func TestClient_ForeignAnswers(t *testing.T) {
 		"not base64":   {200, `{"kid":"https://kvlab.vault.azure.net/keys/k1/` + v1 + `","value":"CANARY!"}`, keyvault.Unknown, "", "unexpected response"},
 		"cut":          {200, `{"kid":"https://kvlab.vault.azure.net/keys/k1/` + v1 + `","val`, keyvault.Unknown, "", "unexpected response"},
 		"100 MB":       {200, strings.Repeat(" ", 2<<20), keyvault.Unreachable, keyvault.CauseServer, "more than 1048576 bytes"},
-		"401 no heads": {401, "", keyvault.CredentialsRefused, "", "http 401"},
+		"401 no heads": {401, "", keyvault.Unreachable, keyvault.CauseProxy, "answers 401 without a WWW-Authenticate header"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -22,6 +22,9 @@ const maxInFlight = 64
 // waitSlot is what a call says that it waits for when too many are in flight.
 const waitSlot = "a free slot"
 
+// waitToken is the same while the sign-in host has not given one.
+const waitToken = "a token"
+
 // A ClientConfig says how to call vaults.
 type ClientConfig struct {
 	// Credential fetches tokens. Required.

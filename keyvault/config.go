@@ -3,7 +3,6 @@ package keyvault
 import (
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 )
 
@@ -192,38 +191,4 @@ func prefixEach(path string, err error) error {
 		errs = append(errs, prefixEach(path, e))
 	}
 	return errors.Join(errs...)
-}
-
-// readFile reads a small file. A refusal names who was refused and by which
-// mode, since the user of an image and the owner of a node's file seldom meet.
-func readFile(path string, limit int64) ([]byte, error) {
-	info, err := os.Stat(path)
-	switch {
-	case errors.Is(err, os.ErrPermission):
-		return nil, fmt.Errorf("%s: a directory on the way to it may not be entered by uid %d, gid %d: %w", path, os.Getuid(), os.Getgid(), os.ErrPermission)
-	case err != nil:
-		return nil, fmt.Errorf("reading %s: %w", path, withoutPath(err))
-	case !info.Mode().IsRegular():
-		return nil, fmt.Errorf("%s is not a regular file", path)
-	case info.Size() > limit:
-		return nil, fmt.Errorf("%s has %d bytes: more than %d is not what this file is for", path, info.Size(), limit)
-	case info.Size() == 0:
-		return nil, fmt.Errorf("%s: empty file", path)
-	}
-	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrPermission) {
-		return nil, fmt.Errorf("%s may not be read by uid %d, gid %d: its mode is %#o%s: %w", path, os.Getuid(), os.Getgid(), info.Mode().Perm(), ownerOf(info), os.ErrPermission)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("reading %s: %w", path, withoutPath(err))
-	}
-	return data, nil
-}
-
-// withoutPath drops the path that the os package repeats.
-func withoutPath(err error) error {
-	if pe, ok := errors.AsType[*os.PathError](err); ok {
-		return pe.Err
-	}
-	return err
 }

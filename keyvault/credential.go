@@ -49,7 +49,10 @@ type Credential struct {
 	cfg   *AzureConfig // the last good one; guarded by mu, as is the rest
 	used  *identity    // the last good one; nil before it is needed
 	taken *identity    // the last that got a token; nil once it is refused
-	fault string       // that was reported last; empty when all is well
+	// takenFor is what that token was for.
+	takenFor TokenRequest
+	fault    string   // that was reported last; empty when all is well
+	looking  *reading // under way; nil without one
 }
 
 // NewCredential checks all that can be checked without the network.
@@ -68,7 +71,7 @@ func NewCredential(cfg *AzureConfig, opts CredentialOptions) (*Credential, error
 		// before it.
 		err = opts.WorkloadIdentity.orFrom(cfg).check()
 	} else {
-		c.used, err = c.read(cfg)
+		c.used, err = c.read(cfg, nil)
 	}
 	if err != nil {
 		return nil, prefixEach(cfg.path, err)
@@ -124,16 +127,16 @@ func (c *Credential) Token(ctx context.Context, req TokenRequest) (azcore.Access
 	}
 	tk, failure := c.signIn(ctx, id, req)
 	if failure == nil {
-		c.accepted(id, fault)
+		c.accepted(id, req, fault)
 		return tk, nil
 	}
-	if old := c.fallBack(id, failure); old != nil {
+	if old := c.fallBack(id, req, failure); old != nil {
 		tk, again := c.signIn(ctx, old, req)
 		if again == nil {
-			c.accepted(old, errors.Join(fault, errors.New(failure.Text)))
+			c.accepted(old, req, errors.Join(fault, errors.New(failure.Text)))
 			return tk, nil
 		}
-		c.fallBack(old, again) // forgets it, if it is refused too
+		c.fallBack(old, req, again) // forgets it, if it is refused too
 	}
 	c.failed(fault)
 	return azcore.AccessToken{}, failure.withFault(fault)
@@ -142,7 +145,9 @@ func (c *Credential) Token(ctx context.Context, req TokenRequest) (azcore.Access
 // signIn gets a token for one identity. What it sees is its own: neither the
 // caller's request nor another identity's says why this one has failed.
 func (c *Credential) signIn(ctx context.Context, id *identity, req TokenRequest) (azcore.AccessToken, *Error) {
-	ctx = context.WithValue(ctx, traceKey{}, &trace{start: time.Now()})
+	tr := &trace{start: time.Now()}
+	tr.show(ctx)
+	ctx = context.WithValue(ctx, traceKey{}, tr)
 	if failure := id.checkTenant(req.TenantID); failure != nil {
 		return azcore.AccessToken{}, failure
 	}
@@ -152,13 +157,15 @@ func (c *Credential) signIn(ctx context.Context, id *identity, req TokenRequest)
 	}
 	tro := policy.TokenRequestOptions{Scopes: []string{req.Scope}}
 	if id.method == methodManaged {
+		ctx = local(ctx)
 		// Its library keeps tokens for the life of the process; any claims at
 		// all make it ask again, and are not sent.
 		tro.Claims = `{"access_token":{}}`
 	}
-	tk, err := cred.GetToken(ctx, tro)
+	var answer *http.Response
+	tk, err := cred.GetToken(policy.WithCaptureResponse(ctx, &answer), tro)
 	if err != nil {
-		return azcore.AccessToken{}, id.failure(ctx, err)
+		return azcore.AccessToken{}, id.failure(ctx, err, answer)
 	}
 	return tk, nil
 }

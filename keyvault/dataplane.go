@@ -116,14 +116,14 @@ func isAuthority(s string) bool {
 	return err == nil && u.Scheme == "https" && u.Hostname() != "" && u.User == nil && (u.Path == "" || u.Path == "/") && !strings.ContainsAny(s, "?#")
 }
 
-// replaces reports whether id may take the place of the one in use. An older
-// version of the same identity may not: whoever writes the file has gone back,
-// and the directory may have dropped that certificate.
-func (id *identity) replaces(used *identity) error {
-	if used == nil || used.expired() || id.method != methodDataPlane || used.method != methodDataPlane ||
-		id.client != used.client || id.tenant != used.tenant || !id.notBefore.Before(used.notBefore) {
+// replaces reports whether id may take the place of the one that got the last
+// token. An older version of the same identity may not: whoever writes the file has
+// gone back, and the directory may have dropped that certificate.
+func (id *identity) replaces(taken *identity) error {
+	if taken == nil || taken.expired() || id.method != methodDataPlane || taken.method != methodDataPlane ||
+		id.client != taken.client || id.tenant != taken.tenant || !id.notBefore.Before(taken.notBefore) {
 		return nil
 	}
 	return fmt.Errorf("aadMSIDataPlaneIdentityPath: not_before, %s, is older than that of the identity in use, %s",
-		id.notBefore.UTC().Format(time.RFC3339), used.notBefore.UTC().Format(time.RFC3339))
+		id.notBefore.UTC().Format(time.RFC3339), taken.notBefore.UTC().Format(time.RFC3339))
 }

@@ -3,6 +3,7 @@ package keyvault
 import (
 	"context"
 	"crypto/x509"
+	"errors"
 	"net"
 	"net/http"
 )
@@ -25,6 +26,35 @@ func ResolvingTransport() *http.Transport {
 
 // ProxyFor tells which proxy the transport would take.
 var ProxyFor = proxyFor
+
+// Local and IsLocal mark requests to a service of this machine.
+var (
+	Local   = local
+	IsLocal = isLocal
+)
+
+// HangFiles has every look at the files of c last until the returned function is
+// called, as on a file system that hangs.
+func HangFiles(c *Credential) (release func()) {
+	r := &reading{done: make(chan struct{}), err: errors.New("hung")}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.looking = r
+	return func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.looking = nil
+		close(r.done)
+	}
+}
+
+// Audiences is how many audiences a client remembers.
+func Audiences(c *Client) int {
+	tokens := c.options.PerRetryPolicies[0].(*authPolicy).tokens
+	tokens.mu.Lock()
+	defer tokens.mu.Unlock()
+	return len(tokens.entries)
+}
 
 // KnownIDs is how many key IDs a keyring remembers.
 func KnownIDs(k *Keyring) int { return k.lookup.known.len() }

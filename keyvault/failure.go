@@ -79,6 +79,13 @@ func (c *call) ended(ctx context.Context) *Error {
 	case s.waiting != "":
 		e.Reason = CredentialsUnavailable
 		e.Text = fmt.Sprintf("no token came within %s, so %s was not asked", within, c.ref.Host)
+		if s.why == nil {
+			break
+		}
+		if delay := s.why(); delay != nil {
+			e.Cause = delay.Cause
+			e.Text += ": " + delay.Text
+		}
 	case s.pending && s.resolving != "":
 		// The resolver's own time-out is longer than any caller's patience.
 		e.Cause = CauseDNS

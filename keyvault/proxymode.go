@@ -41,8 +41,8 @@ type forwarder struct {
 
 // RoundTrip implements http.RoundTripper.
 func (f *forwarder) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.URL.Hostname() == imdsHost {
-		return f.rt.RoundTrip(req) // this machine's own
+	if isLocal(req.Context()) {
+		return f.rt.RoundTrip(req)
 	}
 	out := req.Clone(req.Context())
 	if f.target == forwardToVault {

@@ -4,7 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
+
+// readPatience is how long azure.json and the files that it names may take to be
+// read. On a file system that hangs, what was read before has to do.
+const readPatience = 2 * time.Second
 
 // current is the identity to sign in with now. azure.json and the files that
 // it names are read for every token: they are renamed over, swapped by symbolic
@@ -12,51 +17,92 @@ import (
 // is just being written, what it said before still signs in, and the error says
 // what is wrong with it. Without an identity, the error is why there is none.
 func (c *Credential) current() (*identity, error) {
+	r := c.startReading()
+	patience := time.NewTimer(readPatience)
+	defer patience.Stop()
+	select {
+	case <-r.done:
+	case <-patience.C:
+		r = &reading{err: fmt.Errorf("azure.json or a file that it names cannot be read within %s: its file system hangs", readPatience)}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	next, fault := c.reread()
-	candidates := []*AzureConfig{c.cfg}
-	if next != nil {
-		candidates = []*AzureConfig{next, c.cfg}
+	id := r.id
+	if id != nil {
+		c.cfg, c.used = r.cfg, id
+	} else if c.used != nil && !c.used.expired() {
+		id = c.used
 	}
-	var id *identity
+	return id, r.err
+}
+
+// A reading is a look at the files, which nothing can cut short.
+type reading struct {
+	done chan struct{} // closed after the rest is set
+	cfg  *AzureConfig
+	id   *identity // nil if they are of no use, or unlike the ones before
+	err  error
+}
+
+// startReading looks at the files. There is one look at a time, so that a file
+// system that hangs does not use up threads.
+func (c *Credential) startReading() *reading {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.looking == nil {
+		r := &reading{done: make(chan struct{})}
+		c.looking = r
+		go func(cfg *AzureConfig, taken *identity) {
+			r.cfg, r.id, r.err = c.look(cfg, taken)
+			c.mu.Lock()
+			c.looking = nil
+			c.mu.Unlock()
+			close(r.done)
+		}(c.cfg, c.taken)
+	}
+	return c.looking
+}
+
+// look reads azure.json, or else goes by what it said last, and what that names.
+func (c *Credential) look(last *AzureConfig, taken *identity) (*AzureConfig, *identity, error) {
+	candidates := []*AzureConfig{last}
+	next, fault := reread(last)
+	if next != nil {
+		candidates = []*AzureConfig{next, last}
+	}
 	var first error
 	for _, cfg := range candidates {
-		var err error
-		if id, err = c.read(cfg); err == nil {
-			c.cfg, c.used = cfg, id
-			break
+		id, err := c.read(cfg, taken)
+		if err == nil {
+			return cfg, id, errors.Join(fault, first)
 		}
 		if first == nil {
 			first = err
 		}
 	}
-	if id == nil && c.used != nil && !c.used.expired() {
-		id = c.used
-	}
-	return id, errors.Join(fault, first)
+	return nil, nil, errors.Join(fault, first)
 }
 
 // reread is what azure.json says now; nil with the reason while that is of no use.
-func (c *Credential) reread() (*AzureConfig, error) {
-	if c.cfg.path == "" {
+func reread(last *AzureConfig) (*AzureConfig, error) {
+	if last.path == "" {
 		return nil, nil // not from a file
 	}
-	cfg, err := ReadConfig(c.cfg.path)
+	cfg, err := ReadConfig(last.path)
 	if err != nil {
 		return nil, err
 	}
-	if was, is := c.cfg.Cloud().Name, cfg.Cloud().Name; was != is {
+	if was, is := last.Cloud().Name, cfg.Cloud().Name; was != is {
 		return nil, fmt.Errorf("%s: cloud has changed from %s to %s, and the vault's host name follows from it: this needs a restart", cfg.path, was, is)
 	}
 	return cfg, nil
 }
 
-// read makes an identity that may take the place of the one in use.
-func (c *Credential) read(cfg *AzureConfig) (*identity, error) {
+// read makes an identity that may take the place of the one that got the last token.
+func (c *Credential) read(cfg *AzureConfig, taken *identity) (*identity, error) {
 	id, err := readIdentity(cfg, c.opts.WorkloadIdentity)
 	if err == nil {
-		err = id.replaces(c.used)
+		err = id.replaces(taken)
 	}
 	if err == nil {
 		if _, wrong := id.build(c.transport); wrong != nil {
@@ -69,25 +115,28 @@ func (c *Credential) read(cfg *AzureConfig) (*identity, error) {
 	return id, nil
 }
 
-// fallBack is what to try after the sign-in host's refusal of id: the identity
-// that got the last token, if that is another one and has not expired. What is
-// refused itself or has expired is forgotten, so that both are asked for only
-// while the old one may be of use.
-func (c *Credential) fallBack(id *identity, failure *Error) *identity {
+// fallBack is what to try after a refusal of id: the identity that got the last
+// token, if that is another one and has not expired. What is refused itself or has
+// expired is forgotten, so that both are asked for only while the old one may be of
+// use; but not for what it was never taken for, such as a vault elsewhere.
+func (c *Credential) fallBack(id *identity, req TokenRequest, failure *Error) *identity {
 	if failure.Reason != CredentialsRefused {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.taken != nil && c.taken.same(id) {
-		c.taken = nil
-	}
-	if c.taken == nil {
+	switch {
+	case c.taken == nil:
+		return nil
+	case c.taken.same(id):
+		if c.takenFor == req {
+			c.taken = nil
+		}
 		return nil
 	}
 	old := c.taken
 	// If azure.json has changed, what the old one names may still be renewed.
-	if next, err := c.read(old.cfg); err == nil && !next.same(id) {
+	if next, err := c.read(old.cfg, old); err == nil && !next.same(id) {
 		old = next
 	}
 	if old.expired() {
@@ -99,10 +148,10 @@ func (c *Credential) fallBack(id *identity, failure *Error) *identity {
 
 // accepted notes that id got a token in spite of fault, which may be nil. Nothing
 // is kept of one that was refused before it.
-func (c *Credential) accepted(id *identity, fault error) {
+func (c *Credential) accepted(id *identity, req TokenRequest, fault error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.used, c.taken = id, id
+	c.used, c.taken, c.takenFor = id, id, req
 	c.note(fault)
 }
 

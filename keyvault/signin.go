@@ -2,14 +2,14 @@ package keyvault
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
-	"github.com/Azure/azure-sdk-for-go/sdk/azidentity"
 )
 
 // identityPause is how long the metadata service is left alone once it has said
@@ -35,9 +35,10 @@ var signInHints = map[string]string{
 	"AADSTS700211":  "no federated credential of the application matches the token's issuer",
 }
 
-// failure puts a failed sign-in in words. What the endpoint says is cut to its
-// code: its message names the application and its callers.
-func (id *identity) failure(ctx context.Context, err error) *Error {
+// failure puts a failed sign-in in words; answer is the last that came, if any. What
+// the endpoint says is cut to its code: its message names the application and its
+// callers.
+func (id *identity) failure(ctx context.Context, err error, answer *http.Response) *Error {
 	// The library's error is not kept: it holds the request, and so the secret.
 	e := &Error{Reason: CredentialsUnavailable}
 	s := traceOf(ctx).snapshot()
@@ -56,24 +57,31 @@ func (id *identity) failure(ctx context.Context, err error) *Error {
 		return e
 	}
 	e.Status = s.status
-	code := ""
-	var failed *azidentity.AuthenticationFailedError
-	if errors.As(err, &failed) && failed.RawResponse != nil {
-		e.Status = failed.RawResponse.StatusCode
-		if body, err := runtime.Payload(failed.RawResponse); err == nil {
-			code = string(signInCode().Find(body))
+	var says saying
+	if answer != nil {
+		e.Status = answer.StatusCode
+		if body, err := runtime.Payload(answer); err == nil {
+			says = readSaying(body)
 		}
 	}
+	code := says.code
 	e.Code = code
-	if e.Status == http.StatusTooManyRequests && failed != nil && failed.RawResponse != nil {
-		e.pause = min(retryAfter(failed.RawResponse.Header, time.Now()), maxRetryAfter)
+	if e.Status == http.StatusTooManyRequests && answer != nil {
+		e.pause = min(retryAfter(answer.Header, time.Now()), maxRetryAfter)
 	}
 	detail := fmt.Sprintf("http %d", e.Status)
 	if code != "" {
 		detail += ", " + code
 	}
+	refusal := e.Status == http.StatusBadRequest || e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden && code != ""
 	switch {
-	case e.Status == http.StatusBadRequest, e.Status == http.StatusUnauthorized, e.Status == http.StatusForbidden && code != "":
+	case refusal && says.later:
+		e.Cause = CauseServer
+		e.Text = fmt.Sprintf("%s gives no token for the %s now (%s)", host, id.method, detail)
+	case refusal && !says.shaped:
+		e.Cause = CauseProxy
+		e.Text = fmt.Sprintf("%s: the answer to a sign-in with a %s is none of a sign-in host (%s); a proxy may have answered in its place", host, id.method, detail)
+	case refusal:
 		e.Reason = CredentialsRefused
 		if said := metadataSays(err); id.method == methodManaged && said != "" {
 			detail += ", " + said
@@ -96,6 +104,28 @@ func (id *identity) failure(ctx context.Context, err error) *Error {
 		e.Text = fmt.Sprintf("signing in with a %s was not possible", id.method)
 	}
 	return e
+}
+
+// A saying is the part of a sign-in host's error that may be looked at.
+type saying struct {
+	shaped bool   // it is one: a page of something on the way is not
+	code   string // of the directory; empty without one
+	later  bool   // it will pass
+}
+
+// passing are the codes of faults that the directory calls transient.
+// Source: as for signInHints.
+var passing = []string{"AADSTS50033", "AADSTS90006", "AADSTS90012", "AADSTS90033"}
+
+func readSaying(body []byte) saying {
+	var doc map[string]any
+	if json.Unmarshal(body, &doc) != nil {
+		return saying{}
+	}
+	s := saying{shaped: true, code: string(signInCode().Find(body))}
+	word, _ := doc["error"].(string)
+	s.later = word == "temporarily_unavailable" || word == "server_error" || slices.Contains(passing, s.code)
+	return s
 }
 
 // metadataSays finds what the metadata service says, in its own words: these

@@ -3,6 +3,7 @@ package keyvault
 import (
 	"context"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -16,6 +17,11 @@ const (
 	// expirySkew is how early a token counts as expired: the clocks of two
 	// machines and the way to the vault.
 	expirySkew = 10 * time.Second
+	// minRefresh is how soon the sign-in host may want a token renewed. What is
+	// nearer, or past, would have every call fetch one.
+	minRefresh = time.Minute
+	// maxEntries bounds the memory of audiences, which vaults name.
+	maxEntries = 64
 	// maxUnavailablePause and maxRefusedPause bound the doubling pause after
 	// failed token requests: a fault heals by itself, a refusal by a person.
 	maxUnavailablePause = 5 * time.Second
@@ -52,6 +58,7 @@ type tokenEntry struct {
 	expires   time.Time
 	refreshAt time.Time
 	fetching  chan struct{} // closed at the end of the fetch under way; nil without one
+	progress  *progress     // of that fetch
 	err       *Error        // of the last fetch; nil after a good one
 	failures  int           // failed fetches in a row
 	nextFetch time.Time
@@ -66,10 +73,27 @@ func newTokenCache(source TokenSource) *tokenCache {
 func (c *tokenCache) entry(req TokenRequest) *tokenEntry {
 	e := c.entries[req]
 	if e == nil {
+		if len(c.entries) >= maxEntries {
+			maps.DeleteFunc(c.entries, func(_ TokenRequest, e *tokenEntry) bool { return e.fetching == nil })
+		}
 		e = &tokenEntry{}
 		c.entries[req] = e
 	}
 	return e
+}
+
+// delay says why there is no token yet, as far as can be told while the fetch
+// goes on: what that waits for, or how the one before it has ended.
+func (c *tokenCache) delay(req TokenRequest) *Error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entry(req)
+	if e.fetching != nil {
+		if now := e.progress.failure(); now != nil {
+			return now
+		}
+	}
+	return e.err
 }
 
 // get returns a valid token, and fetches the next one ahead of its expiry
@@ -81,8 +105,8 @@ func (c *tokenCache) get(ctx context.Context, req TokenRequest) (string, *Error)
 		valid := e.token != "" && now.Before(e.expires)
 		due := !valid || !now.Before(e.refreshAt)
 		if due && e.fetching == nil && !now.Before(e.nextFetch) {
-			e.fetching = make(chan struct{})
-			go c.fetch(req, e.fetching)
+			e.fetching, e.progress = make(chan struct{}), &progress{}
+			go c.fetch(req, e.fetching, e.progress)
 		}
 		token, failure, fetching := e.token, e.err, e.fetching
 		c.mu.Unlock()
@@ -96,7 +120,7 @@ func (c *tokenCache) get(ctx context.Context, req TokenRequest) (string, *Error)
 			return "", &Error{Reason: CredentialsUnavailable, Text: "the token has run out as soon as it came, and another one is not due yet: is this machine's clock right?"}
 		}
 		tr := traceOf(ctx)
-		tr.wait("a token")
+		tr.waitFor(waitToken, func() *Error { return c.delay(req) })
 		select {
 		case <-fetching:
 			tr.wait("")
@@ -136,8 +160,8 @@ func (c *tokenCache) accepted(req TokenRequest) {
 // fetch runs detached: the caller that happened to start it may leave. Its
 // context is not the caller's in any way, because the SDK finds the options of
 // the caller's own request there.
-func (c *tokenCache) fetch(req TokenRequest, done chan struct{}) {
-	ctx, cancel := context.WithTimeout(context.Background(), fetchTimeout)
+func (c *tokenCache) fetch(req TokenRequest, done chan struct{}, p *progress) {
+	ctx, cancel := context.WithTimeout(context.WithValue(context.Background(), progressKey{}, p), fetchTimeout)
 	defer cancel()
 	tk, err := c.token(ctx, req)
 
@@ -160,7 +184,7 @@ func (c *tokenCache) fetch(req TokenRequest, done chan struct{}) {
 	e.expires = tk.ExpiresOn.Add(-expirySkew)
 	// Half the remaining life of short tokens, five minutes of long ones.
 	e.refreshAt = tk.ExpiresOn.Add(-min(tk.ExpiresOn.Sub(now)/2, 5*time.Minute))
-	if !tk.RefreshOn.IsZero() && tk.RefreshOn.Before(e.refreshAt) {
+	if tk.RefreshOn.After(now.Add(minRefresh)) && tk.RefreshOn.Before(e.refreshAt) {
 		e.refreshAt = tk.RefreshOn
 	}
 	e.nextFetch = now.Add(time.Second)

@@ -2,6 +2,8 @@ package keyvault_test
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -67,4 +69,53 @@ func TestTokens_NotForAHeader(t *testing.T) {
 			require.NoError(t, err)
 		})
 	}
+}
+
+// A dated bank wants its tokens renewed some time after they came.
+type dated struct {
+	bank
+	after time.Duration
+}
+
+func (d *dated) Token(ctx context.Context, req keyvault.TokenRequest) (azcore.AccessToken, error) {
+	tk, err := d.bank.Token(ctx, req)
+	tk.RefreshOn = time.Now().Add(d.after)
+	return tk, err
+}
+
+// Case A01, in general: the sign-in host may ask for an earlier renewal, but not for
+// one with every call.
+func TestTokens_RefreshOn(t *testing.T) {
+	for after, fetched := range map[time.Duration]int{-time.Minute: 1, 0: 1, time.Second: 1, 20 * time.Minute: 3, 2 * time.Hour: 1} {
+		t.Run(after.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := &dated{after: after}
+				c, _ := newClient(t, newWeb(), b)
+				for range 50 * 60 {
+					_, err := c.Decrypt(within(t, 3*time.Second), key1, []byte("block"))
+					require.NoError(t, err)
+					time.Sleep(time.Second)
+				}
+				require.Equal(t, fetched, b.fetched())
+			})
+		})
+	}
+}
+
+// What vaults name does not fill the memory.
+func TestTokens_Bounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, b := newWeb(), &bank{}
+		w.answer = func(r request) (*http.Response, error) { return refuse(w, r.token)(r) }
+		c, _ := newClient(t, w, b)
+		for i := range 500 {
+			w.challenge = fmt.Sprintf(`Bearer authorization="https://login.microsoftonline.com/%s", resource="https://vault.azure.net/%d"`, testTenant, i)
+			_, err := c.Decrypt(keyvault.Background(t.Context()), key1, []byte("block"))
+			require.Error(t, err)
+		}
+		require.LessOrEqual(t, keyvault.Audiences(c), 65)
+		w.answer = nil
+		_, err := c.Decrypt(keyvault.Background(t.Context()), key1, []byte("block"))
+		require.NoError(t, err)
+	})
 }

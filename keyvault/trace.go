@@ -15,12 +15,13 @@ type trace struct {
 	mu      sync.Mutex
 	start   time.Time
 	host    string
-	pending bool   // an exchange is under way
-	waiting string // what the call waits for before it can send: a slot, a token
-	status  int    // of the last answer
-	err     error  // of the last exchange that had no answer
-	failure *Error // the last failure, if it is already in words
-	tries   int    // exchanges begun
+	pending bool          // an exchange is under way
+	waiting string        // what the call waits for before it can send: a slot, a token
+	why     func() *Error // says more of that; may be nil
+	status  int           // of the last answer
+	err     error         // of the last exchange that had no answer
+	failure *Error        // the last failure, if it is already in words
+	tries   int           // exchanges begun
 	// resolving is the name that the exchange under way waits for; it says
 	// nothing once the exchange has a connection, be it another one.
 	resolving string
@@ -48,7 +49,7 @@ func (t *trace) begin(host string) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.host, t.pending, t.waiting, t.resolving, t.connected = host, true, "", "", false
+	t.host, t.pending, t.waiting, t.why, t.resolving, t.connected = host, true, "", nil, "", false
 	t.tries++
 }
 
@@ -98,7 +99,17 @@ func (t *trace) wait(what string) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.waiting = what
+	t.waiting, t.why = what, nil
+}
+
+// waitFor is wait with somebody to ask why it takes so long.
+func (t *trace) waitFor(what string, why func() *Error) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.waiting, t.why = what, why
 }
 
 // fail keeps a failure that this package has already put in words.
@@ -117,6 +128,7 @@ type snapshot struct {
 	host    string
 	pending bool
 	waiting string
+	why     func() *Error
 	status  int
 	err     error
 	failure *Error
@@ -131,7 +143,7 @@ func (t *trace) snapshot() snapshot {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return snapshot{t.start, t.host, t.pending, t.waiting, t.status, t.err, t.failure, t.tries, t.resolving}
+	return snapshot{t.start, t.host, t.pending, t.waiting, t.why, t.status, t.err, t.failure, t.tries, t.resolving}
 }
 
 // retryable reports whether another try may help: an answer that says "later",

@@ -24,9 +24,6 @@ const (
 	// maxBody bounds a response. The largest real one, a page of versions, has
 	// some 10 KiB.
 	maxBody = 1 << 20
-	// imdsHost is the machine's own metadata service. It is link-local, so a
-	// proxy could only answer for another machine.
-	imdsHost = "169.254.169.254"
 )
 
 // errBodyTooLarge ends the reading of a response that no vault would send.
@@ -62,9 +59,18 @@ func newTransport(roots *x509.CertPool) *http.Transport {
 	}
 }
 
-// proxyFor honours HTTPS_PROXY and NO_PROXY, but never for the metadata service.
+type localKey struct{}
+
+// local marks the requests made under ctx as those to a service of this machine,
+// wherever it listens: one that gives out the tokens of a managed identity. By way
+// of a proxy another machine would answer, and learn the secret that some want.
+func local(ctx context.Context) context.Context { return context.WithValue(ctx, localKey{}, true) }
+
+func isLocal(ctx context.Context) bool { return ctx.Value(localKey{}) != nil }
+
+// proxyFor honours HTTPS_PROXY and NO_PROXY, but never for a local service.
 func proxyFor(req *http.Request) (*url.URL, error) {
-	if req.URL.Hostname() == imdsHost {
+	if isLocal(req.Context()) {
 		return nil, nil
 	}
 	u, err := http.ProxyFromEnvironment(req)
