@@ -121,6 +121,15 @@ func hsmRole(op Op) (action, role string) {
 	return action, "Managed HSM Crypto Service Encryption User"
 }
 
+// orWrap says what helps as well: the least of the roles that Azure has for this
+// allows the other pair of operations.
+func orWrap(op Op) string {
+	if op == OpEncrypt || op == OpDecrypt {
+		return ", or start with --key-operations=wrap if it may wrap and unwrap"
+	}
+	return ""
+}
+
 // mend says what a person can do, if anything.
 func mend(e *Error) string {
 	switch e.Reason {
@@ -137,9 +146,9 @@ func mend(e *Error) string {
 	case AccessDenied:
 		if isHSM(e.Key.Host) {
 			action, role := hsmRole(e.Op)
-			return fmt.Sprintf("; assign it a local role of the Managed HSM that allows keys/%s, such as %q; a new assignment takes minutes to work", action, role)
+			return fmt.Sprintf("; assign it a local role of the Managed HSM that allows keys/%s, such as %q%s; a new assignment takes minutes to work", action, role, orWrap(e.Op))
 		}
-		return fmt.Sprintf("; grant it the key permission %q; a new grant takes minutes to work", permission(e.Op))
+		return fmt.Sprintf("; grant it the key permission %q%s; a new grant takes minutes to work", permission(e.Op), orWrap(e.Op))
 	case NetworkDenied:
 		return "; allow this network or its private endpoint in the vault's networking settings"
 	case OperationNotPermitted:

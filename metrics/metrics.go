@@ -33,9 +33,14 @@ import (
 	"azure-kms-plugin/keyvault"
 )
 
-// maxKeyIDs bounds the key IDs that get series of their own. It is far above
-// the number of versions that a cluster holds data under.
-const maxKeyIDs = 64
+// maxKeyIDs bounds the key IDs that get series of their own because the vault has
+// used them: far more than the versions that a cluster holds data under. maxUnproven
+// bounds those that only requests speak of, since anybody can make one up that
+// fits. What this process writes under always has its own.
+const (
+	maxKeyIDs   = 64
+	maxUnproven = 16
+)
 
 // unknownKeyID is the label value of requests whose key ID belongs to no
 // configured key, or that have none.
@@ -91,7 +96,9 @@ type Metrics struct {
 	operations      []string
 
 	mu     sync.RWMutex
-	hashes map[string]string // key ID to label value; at most maxKeyIDs
+	hashes map[string]string // key ID to label value
+	// proven and unproven count those that are held against their bounds.
+	proven, unproven int
 
 	writing sync.Mutex
 	writer  string // the label value that is 1
@@ -129,7 +136,7 @@ func New(reg prometheus.Registerer, cfg Config) *Metrics {
 	}
 	m.expose(unknownKeyID)
 	for _, id := range cfg.KeyIDs {
-		m.label(id)
+		m.keep(id)
 	}
 	for _, op := range m.operations {
 		m.requestDuration.WithLabelValues(op)
@@ -183,7 +190,7 @@ func registerKey(f promauto.Factory, key func() Key) {
 
 // Writes notes that keyID is the one under which new data is written from now on.
 func (m *Metrics) Writes(keyID string) {
-	hash := m.label(keyID)
+	hash := m.keep(keyID)
 	m.writing.Lock()
 	defer m.writing.Unlock()
 	if m.writer != "" {
@@ -209,7 +216,7 @@ func seconds(t time.Time) float64 {
 
 // Request counts a KMS request. keyID is one that the keyring knows, or empty.
 func (m *Metrics) Request(operation, keyID string, reason keyvault.Reason, took time.Duration) {
-	m.requests.WithLabelValues(operation, m.label(keyID), string(reason)).Inc()
+	m.requests.WithLabelValues(operation, m.label(keyID, reason == keyvault.Success), string(reason)).Inc()
 	m.requestDuration.WithLabelValues(operation).Observe(took.Seconds())
 }
 
@@ -219,8 +226,9 @@ func (m *Metrics) Call(c keyvault.Call) {
 	m.callDuration.WithLabelValues(string(c.Op)).Observe(c.Took.Seconds())
 }
 
-// label returns the label value of a key ID and sees to it that its series exist.
-func (m *Metrics) label(keyID string) string {
+// label returns the label value of a key ID, which the vault has just used if it is
+// proven, and sees to it that its series exist while there is room.
+func (m *Metrics) label(keyID string, proven bool) string {
 	if keyID == "" {
 		return unknownKeyID
 	}
@@ -235,10 +243,30 @@ func (m *Metrics) label(keyID string) string {
 	if hash, ok := m.hashes[keyID]; ok {
 		return hash
 	}
-	if len(m.hashes) >= maxKeyIDs {
+	count, limit := &m.unproven, maxUnproven
+	if proven {
+		count, limit = &m.proven, maxKeyIDs
+	}
+	if *count >= limit {
 		return unknownKeyID
 	}
-	hash = keyvault.KeyIDHash(keyID)
+	*count++
+	return m.add(keyID)
+}
+
+// keep is label for an ID that is ours, whatever room there is.
+func (m *Metrics) keep(keyID string) string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if hash, ok := m.hashes[keyID]; ok {
+		return hash
+	}
+	return m.add(keyID)
+}
+
+// add makes the series of a key ID. The caller holds mu.
+func (m *Metrics) add(keyID string) string {
+	hash := keyvault.KeyIDHash(keyID)
 	m.hashes[keyID] = hash
 	m.expose(hash)
 	return hash

@@ -124,6 +124,25 @@ func TestBounded(t *testing.T) {
 	require.Contains(t, scrape(t, reg), `key_id_hash="`+keyvault.KeyIDHash(write.KeyID())+`",operation="decrypt",reason="BadCiphertext"} 1`)
 }
 
+// What the vault has used keeps its series, and what writes always has its own,
+// however many key IDs were made up before.
+func TestBounded_WhatIsOursHasItsOwn(t *testing.T) {
+	reg, m := newMetrics(t)
+	for i := range 500 {
+		m.Request("decrypt", fmt.Sprint("made up ", i), keyvault.KeyNotFound, time.Millisecond)
+	}
+	m.Request("decrypt", "an old version", keyvault.Success, time.Millisecond)
+	require.Contains(t, scrape(t, reg), `key_id_hash="`+keyvault.KeyIDHash("an old version")+`",operation="decrypt",reason="Success"} 1`)
+	for i := range 500 {
+		m.Request("decrypt", fmt.Sprint("old ", i), keyvault.Success, time.Millisecond)
+	}
+	m.Writes("the next version")
+	hash := keyvault.KeyIDHash("the next version")
+	m.Request("encrypt", "the next version", keyvault.Success, time.Millisecond)
+	require.Contains(t, scrape(t, reg), `azure_kms_write_key{key_id_hash="`+hash+`"} 1`)
+	require.Contains(t, scrape(t, reg), `key_id_hash="`+hash+`",operation="encrypt",reason="Success"} 1`)
+}
+
 // The hash is that of kube-apiserver's own metrics: sha256 of the key ID's text.
 
 func TestHandler(t *testing.T) {
