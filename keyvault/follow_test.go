@@ -396,6 +396,26 @@ func TestFollow_Behind(t *testing.T) {
 	})
 }
 
+// A newest version that cannot encrypt is said once and not adopted.
+func TestFollow_TheNewestIsBarred(t *testing.T) {
+	for reason, change := range map[keyvault.Reason]func(*modelVersion){
+		keyvault.KeyDisabled:    func(m *modelVersion) { m.enabled = false },
+		keyvault.KeyExpired:     func(m *modelVersion) { m.expires = time.Now() },
+		keyvault.KeyNotYetValid: func(m *modelVersion) { m.notBefore = time.Now().Add(24 * time.Hour) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			v, first, r := inUse(t)
+			second := v.rotate(change)
+			rest(time.Hour)
+			require.Equal(t, id(first), r.keys.KeyID(""), reason)
+			require.Equal(t, []keyvault.RotationStep{keyvault.VersionAdopted, keyvault.VersionLearned, keyvault.VersionWaiting}, r.steps(), reason)
+			require.Equal(t, second.id, r.events[2].Key.Version)
+			require.Equal(t, reason, r.events[2].Err.Reason)
+			require.True(t, r.keys.Behind())
+		})
+	}
+}
+
 // What the vault names as the newest and is not newer, as after a restore, is said once
 // and not adopted.
 func TestFollow_TheNewestIsOlder(t *testing.T) {
