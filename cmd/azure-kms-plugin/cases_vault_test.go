@@ -126,11 +126,23 @@ func TestServe_PageWith403(t *testing.T) {
 	require.Eventually(t, func() bool { return c.decrypt(e) == nil }, patience, 50*time.Millisecond)
 }
 
-// Case K03, through everything, but for the warning ahead: an expired key decrypts
-// and does not encrypt, and so does one whose time has not come.
+// Case K03, through everything: the expiry is announced; an expired key decrypts and
+// does not encrypt, and so does one whose time has not come.
 func TestServe_ExpiredKeyDecrypts(t *testing.T) {
-	l := startLab(t, nil, nil).usable(t)
+	start, expires := time.Now(), time.Now().Add(72*time.Hour).Truncate(time.Second)
+	l := startLab(t, func(_ *vault.Server, v *vault.Vault) {
+		require.NoError(t, v.SetExpires("k1", "", expires))
+	}, nil, "--log-format-json").usable(t)
 	c := l.caller(t)
+	l.await(t, `"the key version will expire, .*"expires":"`+expires.UTC().Format("2006-01-02T15:04:05"))
+	require.EqualValues(t, expires.Unix(), l.metric(t, "azure_kms_key_expiry_timestamp_seconds"))
+	require.EqualValues(t, 1, l.metric(t, "azure_kms_metadata_access"))
+	// The first look comes five seconds after the first decrypt.
+	decrypted, got := l.metric(t, "azure_kms_probe_decrypt_timestamp_seconds"), l.metric(t, "azure_kms_probe_get_timestamp_seconds")
+	require.GreaterOrEqual(t, decrypted, float64(start.Unix()))
+	require.Greater(t, got, decrypted)
+	require.LessOrEqual(t, got, float64(time.Now().Unix()))
+	require.InDelta(t, got, l.metric(t, "azure_kms_newest_version_poll_timestamp_seconds"), 1.5)
 	e := l.encrypt(t, []byte(seed))
 	for reason, change := range map[keyvault.Reason]func(time.Duration) error{
 		keyvault.KeyExpired:     func(d time.Duration) error { return l.vault.SetExpires("k1", "", time.Now().Add(-d)) },
