@@ -118,7 +118,9 @@ func (f *follower) learn(ctx context.Context, a Attributes) bool {
 			listed = append(listed, v)
 		}
 	}
-	for _, ref := range f.ring.learn(a, listed) {
+	learned := f.ring.learn(a, listed)
+	f.keys.behind.Store(f.ring.behind())
+	for _, ref := range learned {
 		f.keys.lookup.known.add(ref)
 		// The older ones are no news: they were there before this process.
 		if m := f.ring.find(ref.Version); f.ring.writes != nil && f.ring.newer(m, f.ring.writes) {
@@ -195,6 +197,7 @@ func (f *follower) adopt(m *member, cause AdoptCause) {
 	e := RotationEvent{Step: VersionAdopted, Key: m.ref, From: f.keys.WriteKey(), Cause: cause, Due: f.due(m), Proven: m.proven}
 	f.ring.writes = m
 	f.keys.write(m.ref, m.attrs.Created)
+	f.keys.behind.Store(f.ring.behind())
 	f.tell(e)
 }
 

@@ -350,6 +350,7 @@ func TestPinned_ThenFollowing(t *testing.T) {
 		v.set(second, func(m *modelVersion) { m.gone = true })
 		rest(2 * time.Hour)
 		require.Empty(t, events, "an older one is not available as newer")
+		require.False(t, pinned.Behind())
 		stop()
 		r := &replica{way: way, memory: memory}
 		r.start(t)
@@ -357,6 +358,62 @@ func TestPinned_ThenFollowing(t *testing.T) {
 		rest(time.Hour)
 		require.Equal(t, id(second), r.keys.KeyID(""))
 	})
+}
+
+// Behind is what operators wait for the end of: from when a newer version is known until
+// it writes, also over a restart and whichever server is asked.
+func TestFollow_Behind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, first, r := inUse(t)
+		require.False(t, r.keys.Behind())
+		_, _, err := r.keys.Encrypt(t.Context(), id(first), []byte("seed"))
+		require.NoError(t, err)
+		second := v.rotate(nil)
+		rest(70 * time.Second)
+		require.True(t, r.keys.Behind())
+		r.way.setLagging()
+		for range 3 {
+			rest(20 * time.Second)
+			require.True(t, r.keys.Behind())
+		}
+		for _, memory := range []*modelMemory{r.memory, {}} {
+			r.stop()
+			r.memory = memory
+			r.start(t)
+			rest(time.Second)
+			require.Equal(t, id(first), r.keys.KeyID(""))
+			require.True(t, r.keys.Behind())
+		}
+		for r.keys.KeyID("") == id(first) {
+			require.True(t, r.keys.Behind())
+			rest(time.Second)
+		}
+		require.Equal(t, id(second), r.keys.KeyID(""))
+		for range 20 {
+			require.False(t, r.keys.Behind())
+			rest(20 * time.Second)
+		}
+	})
+}
+
+// A newest version that cannot encrypt is said once and not adopted.
+func TestFollow_TheNewestIsBarred(t *testing.T) {
+	for reason, change := range map[keyvault.Reason]func(*modelVersion){
+		keyvault.KeyDisabled:    func(m *modelVersion) { m.enabled = false },
+		keyvault.KeyExpired:     func(m *modelVersion) { m.expires = time.Now() },
+		keyvault.KeyNotYetValid: func(m *modelVersion) { m.notBefore = time.Now().Add(24 * time.Hour) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			v, first, r := inUse(t)
+			second := v.rotate(change)
+			rest(time.Hour)
+			require.Equal(t, id(first), r.keys.KeyID(""), reason)
+			require.Equal(t, []keyvault.RotationStep{keyvault.VersionAdopted, keyvault.VersionLearned, keyvault.VersionWaiting}, r.steps(), reason)
+			require.Equal(t, second.id, r.events[2].Key.Version)
+			require.Equal(t, reason, r.events[2].Err.Reason)
+			require.True(t, r.keys.Behind())
+		})
+	}
 }
 
 // What the vault names as the newest and is not newer, as after a restore, is said once
@@ -374,6 +431,7 @@ func TestFollow_TheNewestIsOlder(t *testing.T) {
 		v.set(second, func(m *modelVersion) { m.gone = true })
 		rest(time.Hour)
 		require.Equal(t, id(second), r.keys.KeyID(""))
+		require.False(t, r.keys.Behind())
 		require.Equal(t, []keyvault.RotationStep{keyvault.VersionAdopted, keyvault.VersionWaiting}, r.steps())
 		require.Equal(t, first.id, r.events[1].Key.Version)
 		require.Contains(t, r.events[1].Err.Text, "not newer")
@@ -434,14 +492,35 @@ func TestPinned_ReportsNewerVersions(t *testing.T) {
 		go keys.Run(t.Context())
 		rest(12 * time.Hour)
 		require.Empty(t, events)
+		require.False(t, keys.Behind())
 		require.InDelta(t, 12, looks, 2)
 		second := v.rotate(nil)
 		rest(12 * time.Hour)
 		require.Len(t, events, 1)
 		require.Equal(t, keyvault.VersionAvailable, events[0].Step)
 		require.Equal(t, second.id, events[0].Key.Version)
+		require.True(t, keys.Behind())
 		require.Equal(t, id(first), keys.KeyID(""))
 		require.NoError(t, keys.Late())
+	})
+}
+
+// Of a version of whose creation the vault tells nothing, as after a restore without it,
+// nobody can say that another one is newer.
+func TestPinned_UnknownVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &modelVault{}
+		v.rotate(nil)
+		second := v.rotate(func(m *modelVersion) { m.gone = true })
+		way := &modelReplica{vault: v}
+		keys, err := keyvault.NewPinned(keyvault.KeyringConfig{
+			Vault: way, Directory: way, Write: key0.WithVersion(second.id),
+			OnEvent: func(e keyvault.RotationEvent) { require.Fail(t, "an event", "%v", e) },
+		})
+		require.NoError(t, err)
+		go keys.Run(t.Context())
+		rest(2 * time.Hour)
+		require.False(t, keys.Behind())
 	})
 }
 

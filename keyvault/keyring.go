@@ -22,6 +22,7 @@ type Keyring struct {
 
 	current  atomic.Pointer[writer] // nil until a version is known
 	impaired atomic.Bool            // the last that was heard of it is a fault or a refusal
+	behind   atomic.Bool            // a newer version is known
 
 	mu      sync.Mutex
 	writers map[string]*writer // what has been current, by key ID; guarded by mu
@@ -112,6 +113,11 @@ func (k *Keyring) WriteKey() Ref {
 	}
 	return k.lookup.keys[0]
 }
+
+// Behind reports whether a version is known that is newer than the one that writes.
+// What the vault names as the newest may be older: after a restore, or by a server that
+// lags.
+func (k *Keyring) Behind() bool { return k.behind.Load() }
 
 // writer returns the version that writes, or once wrote, under an ID.
 func (k *Keyring) writer(id string) *writer {

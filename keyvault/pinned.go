@@ -37,7 +37,8 @@ type pinned struct {
 	cfg      KeyringConfig
 	keys     *Keyring
 	poll     poll
-	created  time.Time // when the version that writes was; zero while unknown
+	dated    bool      // the vault has told of the version that writes
+	created  time.Time // when that was; zero if the vault does not tell
 	reported string
 }
 
@@ -53,12 +54,13 @@ func (p *pinned) round(ctx context.Context) time.Duration {
 		return time.Until(p.poll.at)
 	}
 	own := strings.EqualFold(a.Key.Version, p.cfg.Write.Version)
-	if p.created.IsZero() {
+	if !p.dated {
 		p.date(ctx, a, own)
 	}
 	// A server that lags, or an old backup, may name an older one.
-	if !own && !a.Created.Before(p.created) {
+	if !own && p.dated && !a.Created.Before(p.created) {
 		p.keys.lookup.known.add(a.Key)
+		p.keys.behind.Store(true)
 		if p.reported != a.Key.Version && p.cfg.OnEvent != nil {
 			p.cfg.OnEvent(RotationEvent{Step: VersionAvailable, Key: a.Key})
 		}
@@ -77,6 +79,6 @@ func (p *pinned) date(ctx context.Context, newest Attributes, own bool) {
 			return // the look itself was allowed; the next one may tell
 		}
 	}
-	p.created = a.Created
+	p.dated, p.created = true, a.Created
 	p.keys.created(p.cfg.Write, a.Created)
 }

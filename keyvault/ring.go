@@ -105,6 +105,11 @@ func (r *ring) newer(a, b *member) bool {
 	return a.attrs.Created.After(b.attrs.Created)
 }
 
+// behind reports whether a newer version is known than the one that writes.
+func (r *ring) behind() bool {
+	return r.writes != nil && r.newer(r.members[len(r.members)-1], r.writes)
+}
+
 // begin chooses the version that writes for a process that remembers none: the
 // newest that may have been in use, even if it cannot be used now, since data may
 // be under it. One that is too young for that has an older one before it; where

@@ -109,6 +109,37 @@ func TestCounting(t *testing.T) {
 	}
 }
 
+// Each gauge of the key shows its own field, and nothing else does.
+func TestKeyGauges(t *testing.T) {
+	at := time.Unix(1_700_000_000, 500_000_000)
+	shown := map[string]struct {
+		key   metrics.Key
+		value string
+	}{
+		"key_usable":                            {metrics.Key{Usable: true}, "1"},
+		"status_ok":                             {metrics.Key{Ready: true}, "1"},
+		"last_success_timestamp_seconds":        {metrics.Key{LastSuccess: at}, "1.7000000005e+09"},
+		"probe_get_timestamp_seconds":           {metrics.Key{LastGet: at}, "1.7000000005e+09"},
+		"probe_decrypt_timestamp_seconds":       {metrics.Key{LastDecrypt: at}, "1.7000000005e+09"},
+		"metadata_access":                       {metrics.Key{MetadataAccess: true}, "1"},
+		"key_expiry_timestamp_seconds":          {metrics.Key{Expires: at}, "1.7000000005e+09"},
+		"newest_version_poll_timestamp_seconds": {metrics.Key{LastPoll: at}, "1.7000000005e+09"},
+		"newer_version_available":               {metrics.Key{NewerVersion: true}, "1"},
+	}
+	for name, want := range shown {
+		reg := prometheus.NewPedanticRegistry()
+		metrics.New(reg, metrics.Config{Key: func() metrics.Key { return want.key }})
+		got := scrape(t, reg)
+		for other := range shown {
+			value := "0"
+			if other == name {
+				value = want.value
+			}
+			require.Contains(t, got, "\nazure_kms_"+other+" "+value+"\n", name)
+		}
+	}
+}
+
 // M01: what callers send does not make series.
 func TestBounded(t *testing.T) {
 	reg, m := newMetrics(t)

@@ -67,45 +67,82 @@ func (l *lab) metric(t *testing.T, name string) float64 {
 func TestServe_KindsOf403(t *testing.T) {
 	l := startLab(t, nil, nil).usable(t)
 	c := l.caller(t)
-	for inner, want := range map[string]struct {
+	e := l.encrypt(t, []byte(seed))
+	calls := map[vault.Op]func() error{vault.OpEncrypt: c.encrypt, vault.OpDecrypt: func() error { return c.decrypt(e) }}
+	for _, row := range []struct {
+		op     vault.Op
+		inner  string
 		reason keyvault.Reason
 		code   codes.Code
 	}{
-		"AccessDenied":          {keyvault.AccessDenied, codes.PermissionDenied},
-		"ForbiddenByPolicy":     {keyvault.AccessDenied, codes.PermissionDenied},
-		"ForbiddenByRbac":       {keyvault.AccessDenied, codes.PermissionDenied},
-		"ForbiddenByFirewall":   {keyvault.NetworkDenied, codes.PermissionDenied},
-		"ForbiddenByConnection": {keyvault.NetworkDenied, codes.PermissionDenied},
-		"KeyOperationForbidden": {keyvault.OperationNotPermitted, codes.PermissionDenied},
-		"KeyDisabled":           {keyvault.KeyDisabled, codes.FailedPrecondition},
-		"KeyExpired":            {keyvault.KeyExpired, codes.FailedPrecondition},
-		"KeyNotYetValid":        {keyvault.KeyNotYetValid, codes.FailedPrecondition},
+		{vault.OpEncrypt, "AccessDenied", keyvault.AccessDenied, codes.PermissionDenied},
+		{vault.OpEncrypt, "ForbiddenByPolicy", keyvault.AccessDenied, codes.PermissionDenied},
+		{vault.OpEncrypt, "ForbiddenByRbac", keyvault.AccessDenied, codes.PermissionDenied},
+		{vault.OpEncrypt, "ForbiddenByFirewall", keyvault.NetworkDenied, codes.PermissionDenied},
+		{vault.OpEncrypt, "ForbiddenByConnection", keyvault.NetworkDenied, codes.PermissionDenied},
+		{vault.OpEncrypt, "KeyOperationForbidden", keyvault.OperationNotPermitted, codes.PermissionDenied},
+		{vault.OpEncrypt, "KeyDisabled", keyvault.KeyDisabled, codes.FailedPrecondition},
+		{vault.OpEncrypt, "KeyExpired", keyvault.KeyExpired, codes.FailedPrecondition},
+		{vault.OpEncrypt, "KeyNotYetValid", keyvault.KeyNotYetValid, codes.FailedPrecondition},
+		{vault.OpDecrypt, "AccessDenied", keyvault.AccessDenied, codes.PermissionDenied},
 	} {
-		t.Run(inner, func(t *testing.T) {
-			label := fmt.Sprintf(`azure_kms_vault_requests_total{operation="encrypt",reason="%s"}`, want.reason)
+		call := calls[row.op]
+		t.Run(string(row.op)+"/"+row.inner, func(t *testing.T) {
+			label := fmt.Sprintf(`azure_kms_vault_requests_total{operation="%s",reason="%s"}`, row.op, row.reason)
 			before := l.metric(t, label)
-			id := l.srv.AddFault(vault.Fault{Op: vault.OpEncrypt, InnerCode: inner})
+			id := l.srv.AddFault(vault.Fault{Op: row.op, InnerCode: row.inner})
 			l.srv.ResetCalls()
-			err := c.encrypt()
-			require.Equal(t, want.code, status.Code(err))
-			require.ErrorContains(t, err, string(want.reason)+": ")
-			require.ErrorContains(t, err, "Forbidden/"+inner+", request ")
+			err := call()
+			require.Equal(t, row.code, status.Code(err))
+			require.ErrorContains(t, err, string(row.reason)+": ")
+			require.ErrorContains(t, err, "Forbidden/"+row.inner+", request ")
 			for _, secret := range []string{"eyJ", l.srv.ClientID, l.srv.TenantID, "subscriptions"} {
 				require.NotContains(t, err.Error(), secret)
 			}
-			require.Equal(t, 1, l.srv.Count(vault.Match{Op: vault.OpEncrypt}), "not tried again")
+			require.Equal(t, 1, l.srv.Count(vault.Match{Op: row.op}), "not tried again")
 			require.Equal(t, before+1, l.metric(t, label))
 			l.srv.RemoveFault(id)
-			require.Eventually(t, func() bool { return c.encrypt() == nil }, patience, 50*time.Millisecond)
+			require.Eventually(t, func() bool { return call() == nil }, patience, 50*time.Millisecond)
 		})
 	}
 }
 
-// Case K03, through everything, but for the warning ahead: an expired key decrypts
-// and does not encrypt, and so does one whose time has not come.
-func TestServe_ExpiredKeyDecrypts(t *testing.T) {
+// A 403 whose body is no error of a vault's denies nothing: it is that of a proxy, which
+// is a fault of the way there.
+func TestServe_PageWith403(t *testing.T) {
 	l := startLab(t, nil, nil).usable(t)
 	c := l.caller(t)
+	e := l.encrypt(t, []byte(seed))
+	l.srv.AddFault(vault.Fault{
+		Op: vault.OpDecrypt, Status: 403, Body: "<html><body>PAGECANARY</body></html>", ContentType: "text/html",
+		Header: map[string]string{"x-ms-request-id": "", "x-ms-keyvault-service-version": ""},
+	})
+	err := c.decrypt(e)
+	require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
+	require.ErrorContains(t, err, "Unreachable: ")
+	require.ErrorContains(t, err, "http 403")
+	require.NotContains(t, err.Error(), "PAGECANARY")
+	l.srv.ClearFaults()
+	require.Eventually(t, func() bool { return c.decrypt(e) == nil }, patience, 50*time.Millisecond)
+}
+
+// Case K03, through everything: the expiry is announced; an expired key decrypts and
+// does not encrypt, and so does one whose time has not come.
+func TestServe_ExpiredKeyDecrypts(t *testing.T) {
+	start, expires := time.Now(), time.Now().Add(72*time.Hour).Truncate(time.Second)
+	l := startLab(t, func(_ *vault.Server, v *vault.Vault) {
+		require.NoError(t, v.SetExpires("k1", "", expires))
+	}, nil, "--log-format-json").usable(t)
+	c := l.caller(t)
+	l.await(t, `"the key version will expire, .*"expires":"`+expires.UTC().Format("2006-01-02T15:04:05"))
+	require.EqualValues(t, expires.Unix(), l.metric(t, "azure_kms_key_expiry_timestamp_seconds"))
+	require.EqualValues(t, 1, l.metric(t, "azure_kms_metadata_access"))
+	// The first look comes five seconds after the first decrypt.
+	decrypted, got := l.metric(t, "azure_kms_probe_decrypt_timestamp_seconds"), l.metric(t, "azure_kms_probe_get_timestamp_seconds")
+	require.GreaterOrEqual(t, decrypted, float64(start.Unix()))
+	require.Greater(t, got, decrypted)
+	require.LessOrEqual(t, got, float64(time.Now().Unix()))
+	require.InDelta(t, got, l.metric(t, "azure_kms_newest_version_poll_timestamp_seconds"), 1.5)
 	e := l.encrypt(t, []byte(seed))
 	for reason, change := range map[keyvault.Reason]func(time.Duration) error{
 		keyvault.KeyExpired:     func(d time.Duration) error { return l.vault.SetExpires("k1", "", time.Now().Add(-d)) },

@@ -145,7 +145,6 @@ func (p *program) late() error {
 
 func (p *program) keyMetrics() metrics.Key {
 	v := p.tracker.View()
-	newest, polled := p.rotation.seen()
 	return metrics.Key{
 		Usable:         (v.Phase == health.Usable || v.Phase == health.WriteOnly) && p.late() == nil,
 		Ready:          v.Phase != health.Starting && v.Phase != health.Lost,
@@ -154,8 +153,8 @@ func (p *program) keyMetrics() metrics.Key {
 		LastDecrypt:    p.prober.LastDecrypt(),
 		MetadataAccess: p.prober.MetadataAccess(),
 		Expires:        p.prober.Expires(),
-		LastPoll:       polled,
-		NewerVersion:   newest.Version != "" && !newest.SameVersion(p.keyring.WriteKey()),
+		LastPoll:       p.rotation.lastLook(),
+		NewerVersion:   p.keyring.Behind(),
 	}
 }
 

@@ -14,8 +14,7 @@ type rotation struct {
 	log *zap.Logger
 
 	mu      sync.Mutex
-	newest  keyvault.Attributes
-	polled  time.Time
+	looked  time.Time       // when the vault last named the newest version
 	failing keyvault.Reason // of the last look for the newest version; empty if it succeeded
 }
 
@@ -103,11 +102,7 @@ func (p *program) polled(a keyvault.Attributes, err *keyvault.Error) {
 		if r.failing != "" {
 			r.log.Info("new key versions can be looked for again")
 		}
-		r.failing, r.polled = "", time.Now()
-		// Two servers of a vault may not know the same versions yet.
-		if !a.Created.Before(r.newest.Created) {
-			r.newest = a
-		}
+		r.failing, r.looked = "", time.Now()
 		return
 	}
 	// A pinned keyring does not need to know, and without a version to write
@@ -118,9 +113,9 @@ func (p *program) polled(a keyvault.Attributes, err *keyvault.Error) {
 	}
 }
 
-// seen returns the newest version that was seen, and when one last was.
-func (r *rotation) seen() (newest keyvault.Ref, polled time.Time) {
+// lastLook is when the vault last named the newest version; zero for never.
+func (r *rotation) lastLook() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.newest.Key, r.polled
+	return r.looked
 }

@@ -27,6 +27,16 @@ func (l *lab) await(t *testing.T, pattern string) {
 	require.Eventually(t, func() bool { return line.MatchString(l.stderr.String()) }, patience, 5*time.Millisecond, pattern)
 }
 
+// throughout checks again and again for a while. require.Never may leave its last check
+// running when the test ends, and the program with it.
+func throughout(d time.Duration, check func()) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(d); time.Now().Before(end); <-tick.C {
+		check()
+	}
+}
+
 // write encrypts as a kube-apiserver with a connection of its own does.
 func write(t *testing.T, client kmsapi.KeyManagementServiceClient) *kmsapi.EncryptResponse {
 	t.Helper()
@@ -208,6 +218,47 @@ func TestPinned_ReportsANewerVersion(t *testing.T) {
 	require.Equal(t, l.ref().KeyID(), write(t, l.client(t)).KeyId)
 }
 
+// longAgo is the age of a version that is older than the one that writes.
+func longAgo() time.Time { return time.Now().Add(-365 * 24 * time.Hour) }
+
+// What the vault names as the newest may be older: after a restore, or by a server that
+// lags. Who waits for the end of a rotation must not wait for that one.
+func TestPinned_AnOlderVersionIsNotNewer(t *testing.T) {
+	l := startLab(t, func(_ *vault.Server, v *vault.Vault) {
+		_, err := v.CreateKey("k1", vault.KeyOptions{Created: longAgo()})
+		require.NoError(t, err)
+	}, nil, "--log-format-json")
+	require.Eventually(t, func() bool { return l.metric(t, "azure_kms_newest_version_poll_timestamp_seconds") > 0 }, patience, 50*time.Millisecond)
+	throughout(time.Second, func() { require.Zero(t, l.metric(t, "azure_kms_newer_version_available")) })
+	require.NotContains(t, l.stderr.String(), "a newer version of the key is available")
+}
+
+// A newest version that cannot write, or is not newer, is reported, and the metric tells
+// the two apart.
+func TestFollow_TheNewestCannotWrite(t *testing.T) {
+	for reason, c := range map[keyvault.Reason]struct {
+		newest vault.KeyOptions
+		newer  int
+		text   string
+	}{
+		keyvault.KeyDisabled: {vault.KeyOptions{Disabled: true}, 1, "the version is disabled"},
+		keyvault.Unknown:     {vault.KeyOptions{Created: longAgo()}, 0, "it is not newer than the one that writes"},
+	} {
+		t.Run(string(reason), func(t *testing.T) {
+			l := startLab(t, nil, nil, following()...)
+			first := write(t, l.client(t))
+			version, err := l.vault.CreateKey("k1", c.newest)
+			require.NoError(t, err)
+			l.await(t, `"new key version cannot write yet","version":"`+version+`","reason":"`+string(reason)+`","text":".*`+c.text)
+			require.EqualValues(t, c.newer, l.metric(t, "azure_kms_newer_version_available"))
+			l = l.again(t, following()...)
+			l.await(t, `"new key version cannot write yet"`)
+			require.EqualValues(t, c.newer, l.metric(t, "azure_kms_newer_version_available"), "after a restart")
+			require.Equal(t, first.KeyId, write(t, l.client(t)).KeyId)
+		})
+	}
+}
+
 // Without permission to look, a plugin that remembers no version cannot serve, and
 // says what to mend; one that does goes on.
 func TestFollow_GetDenied(t *testing.T) {
@@ -250,7 +301,10 @@ func TestFollow_ServersThatDisagree(t *testing.T) {
 		}
 		return strings.Contains(l.stderr.String(), `"cause":"rotation"`) && enc.KeyId == next.KeyID()
 	}, patience, 20*time.Millisecond)
-	require.Never(t, func() bool { return write(t, client).KeyId != next.KeyID() }, 3*time.Second, 50*time.Millisecond)
+	throughout(3*time.Second, func() {
+		require.Equal(t, next.KeyID(), write(t, client).KeyId)
+		require.Zero(t, l.metric(t, "azure_kms_newer_version_available"))
+	})
 	require.Equal(t, []string{first.KeyId, next.KeyID()}, ids)
 	require.NoError(t, read(t, client, first))
 }

@@ -1,14 +1,19 @@
 package main
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"azure-kms-plugin/health"
+	"azure-kms-plugin/keyvault"
 	"azure-kms-plugin/test/vault"
 )
 
@@ -95,4 +100,36 @@ func TestServe_WorkloadIdentity(t *testing.T) {
 	p := prepare(t, dir, append(srv.Env(), "AZURE_CLIENT_ID=wi-app", "AZURE_TENANT_ID="+srv.TenantID, "AZURE_FEDERATED_TOKEN_FILE="+filepath.Join(dir, "token")),
 		"--key-version="+version).start(t).serving(t)
 	(&lab{process: p, srv: srv, vault: v, version: version}).roundTrip(t)
+}
+
+// denier is a vault whose key's attributes may not be had.
+type denier struct{}
+
+func (denier) Get(_ context.Context, ref keyvault.Ref) (keyvault.Attributes, error) {
+	return keyvault.Attributes{}, &keyvault.Error{Op: keyvault.OpGet, Key: ref, Reason: keyvault.AccessDenied}
+}
+
+func (denier) Versions(context.Context, keyvault.Ref) ([]keyvault.Attributes, error) { return nil, nil }
+
+func (denier) Encrypt(_ context.Context, _ keyvault.Ref, b []byte) ([]byte, error) { return b, nil }
+
+func (denier) Decrypt(_ context.Context, _ keyvault.Ref, b []byte) ([]byte, error) { return b, nil }
+
+// The attributes are asked for half a minute after the start, too late for a test of the
+// program as a whole.
+func TestProgram_AttributesDenied(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		key := keyvault.Ref{Host: "kvlab.vault.azure.net", Name: "k1", Version: "0123456789abcdef0123456789abcdef"}
+		tracker := health.NewTracker(health.Config{Key: key})
+		p := &program{key: key, tracker: tracker, prober: health.NewProber(health.ProberConfig{Vault: denier{}, Tracker: tracker})}
+		var err error
+		p.keyring, err = keyvault.NewPinned(keyvault.KeyringConfig{Vault: denier{}, Write: key})
+		require.NoError(t, err)
+		require.True(t, p.keyMetrics().MetadataAccess, "until it is denied")
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go p.prober.Run(ctx)
+		time.Sleep(time.Minute)
+		require.False(t, p.keyMetrics().MetadataAccess)
+	})
 }
