@@ -359,6 +359,77 @@ func TestPinned_ThenFollowing(t *testing.T) {
 	})
 }
 
+// A version that was pinned by a process that might only encrypt and decrypt: how old it
+// is tells itself, not a list, which may be forbidden or fail.
+func TestFollow_FromPinnedWithoutGet(t *testing.T) {
+	for name, fail := range map[string]keyvault.Reason{"no list": keyvault.AccessDenied, "a list that fails": keyvault.Unreachable} {
+		synctest.Test(t, func(t *testing.T) {
+			v := &modelVault{}
+			first := v.rotate(nil)
+			time.Sleep(time.Hour)
+			second := v.rotate(nil)
+			time.Sleep(30 * time.Minute)
+			r := &replica{way: &modelReplica{vault: v}, memory: &modelMemory{ref: key0.WithVersion(first.id)}}
+			r.way.setFail(fail, keyvault.OpList)
+			r.start(t)
+			defer func() { r.stop() }()
+			require.Equal(t, id(first), r.keys.KeyID(""))
+			rest(time.Minute)
+			require.Equal(t, id(second), r.keys.KeyID(""), name)
+			require.Equal(t, []keyvault.RotationStep{keyvault.VersionLearned, keyvault.VersionVerified, keyvault.VersionAdopted}, r.steps())
+		})
+	}
+}
+
+// As long as that cannot be found out, only what is made after the start is newer, by
+// the vault's clock; and the log says why.
+func TestFollow_FromPinnedOfUnknownAge(t *testing.T) {
+	for _, skew := range []time.Duration{0, 24 * time.Hour, -24 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			v := &modelVault{}
+			first := v.rotate(nil)
+			time.Sleep(time.Hour)
+			second := v.rotate(nil)
+			time.Sleep(30 * time.Minute)
+			r := &replica{way: &modelReplica{vault: v, skew: skew}, memory: &modelMemory{ref: key0.WithVersion(first.id)}}
+			r.way.setFail(keyvault.AccessDenied, keyvault.OpList)
+			v.set(first, func(m *modelVersion) { m.silent = true })
+			r.start(t)
+			defer func() { r.stop() }()
+			rest(time.Hour)
+			require.Equal(t, id(first), r.keys.KeyID(""), "%v", skew)
+			require.Equal(t, []keyvault.RotationStep{keyvault.VersionWaiting}, r.steps())
+			require.Equal(t, second.id, r.events[0].Key.Version)
+			require.Equal(t, keyvault.Unreachable, r.events[0].Err.Reason)
+			require.Contains(t, r.events[0].Err.Text, "created")
+
+			third := v.rotate(nil)
+			rest(4 * time.Minute)
+			require.Equal(t, id(third), r.keys.KeyID(""), "%v", skew)
+		})
+	}
+}
+
+// It is asked for again with every poll.
+func TestFollow_FromPinnedAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &modelVault{}
+		first := v.rotate(nil)
+		time.Sleep(time.Hour)
+		second := v.rotate(nil)
+		time.Sleep(30 * time.Minute)
+		r := &replica{way: &modelReplica{vault: v}, memory: &modelMemory{ref: key0.WithVersion(first.id)}}
+		r.way.setFail(keyvault.AccessDenied, keyvault.OpList)
+		v.set(first, func(m *modelVersion) { m.silent = true })
+		r.start(t)
+		defer func() { r.stop() }()
+		rest(time.Hour)
+		v.set(first, func(m *modelVersion) { m.silent = false })
+		rest(90 * time.Second)
+		require.Equal(t, id(second), r.keys.KeyID(""))
+	})
+}
+
 // What the vault names as the newest and is not newer, as after a restore, is said once
 // and not adopted.
 func TestFollow_TheNewestIsOlder(t *testing.T) {
@@ -377,6 +448,24 @@ func TestFollow_TheNewestIsOlder(t *testing.T) {
 		require.Equal(t, []keyvault.RotationStep{keyvault.VersionAdopted, keyvault.VersionWaiting}, r.steps())
 		require.Equal(t, first.id, r.events[1].Key.Version)
 		require.Contains(t, r.events[1].Err.Text, "not newer")
+	})
+}
+
+// A process that has resumed says so as well.
+func TestFollow_TheNewestIsOlderThanWhatIsResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &modelVault{}
+		first := v.rotate(nil)
+		time.Sleep(time.Hour)
+		created := time.Now()
+		gone := key0.WithVersion("ffffffffffffffffffffffffffffffff")
+		r := &replica{way: &modelReplica{vault: v}, memory: &modelMemory{ref: gone, created: created}}
+		r.start(t)
+		defer func() { r.stop() }()
+		rest(time.Hour)
+		require.Equal(t, []keyvault.RotationStep{keyvault.VersionWaiting}, r.steps())
+		require.Equal(t, first.id, r.events[0].Key.Version)
+		require.Contains(t, r.events[0].Err.Text, "not newer")
 	})
 }
 

@@ -25,6 +25,7 @@ type modelVersion struct {
 	created, updated   time.Time
 	notBefore, expires time.Time
 	enabled, gone      bool
+	silent             bool // a GET of it by name fails
 }
 
 func (v *modelVault) rotate(change func(*modelVersion)) *modelVersion {
@@ -185,6 +186,8 @@ func (r *modelReplica) find(op keyvault.Op, ref keyvault.Ref) (*modelVersion, *k
 			continue
 		}
 		switch {
+		case op == keyvault.OpGet && m.silent:
+			return nil, &keyvault.Error{Op: op, Key: ref, Reason: keyvault.Unreachable, Text: "silent"}
 		case op == keyvault.OpGet:
 		case !m.enabled:
 			return nil, &keyvault.Error{Op: op, Key: ref, Reason: keyvault.KeyDisabled, Text: "disabled"}

@@ -40,6 +40,8 @@ type moment struct {
 type member struct {
 	ref   Ref
 	attrs Attributes // as last seen; only Created is set on one that is resumed
+	// guessed: when it was created is not known.
+	guessed bool
 
 	// By this process's clock; zero for never.
 	looked time.Time // when the newest version was last asked for, for its switch
@@ -79,7 +81,7 @@ func (r *ring) learn(newest Attributes, listed []Attributes) (learned []Ref) {
 			r.members = append(r.members, m)
 			learned = append(learned, a.Key)
 		}
-		m.attrs = a
+		m.attrs, m.guessed = a, false
 	}
 	slices.SortStableFunc(r.members, func(a, b *member) int {
 		switch {
@@ -132,16 +134,24 @@ func (m *member) young(now time.Time, delay time.Duration) bool {
 	return now.Before(m.validFrom().Add(delay))
 }
 
-// resume begins with the version that the process before this one wrote with. Of one
-// whose creation is not known, all is newer that was created after now.
-func (r *ring) resume(ref Ref, created, now time.Time) {
-	if created.IsZero() {
-		created = now
-	}
-	m := &member{ref: ref, attrs: Attributes{Key: ref, Created: created}}
+// resume begins with the version that the process before this one wrote with, which
+// may not know when it was created: a pinned one need not be allowed to ask.
+func (r *ring) resume(ref Ref, created time.Time) {
+	m := &member{ref: ref, attrs: Attributes{Key: ref, Created: created}, guessed: created.IsZero()}
 	r.members = []*member{m}
 	r.writes = m
 }
+
+// guess puts the creation of the version that writes at now, if nothing is known about
+// it: until that is, only what comes later is newer.
+func (r *ring) guess(now time.Time) {
+	if r.undated() && r.writes.attrs.Created.IsZero() {
+		r.writes.attrs.Created = now
+	}
+}
+
+// undated reports whether it is not known when the version that writes was created.
+func (r *ring) undated() bool { return r.writes != nil && r.writes.guessed }
 
 // due is when a version may begin to write: the delay after it was created, became
 // valid, or was last changed, since that may have been what made it usable; and after

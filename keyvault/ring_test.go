@@ -54,7 +54,7 @@ func TestRing_PicksTheNewestUsable(t *testing.T) {
 		version("b", 400, expired), version("c", 500, later), version("a", 600, disabled),
 	}
 	r := newRing()
-	r.resume(ringKey.WithVersion("9"), at(100), at(100))
+	r.resume(ringKey.WithVersion("9"), at(100))
 	for round := range 10 {
 		listed[2], listed[3] = listed[3], listed[2]
 		newest := listed[2+round/5]
@@ -103,7 +103,7 @@ func TestRing_UsableLate(t *testing.T) {
 	usable := version("10", 100, changed(150.1))
 	for _, before := range [][]Attributes{nil, {version("10", 100, disabled)}, {version("10", 100, later)}, {version("10", 100, expired)}} {
 		r := newRing()
-		r.resume(ringKey.WithVersion("9"), at(0), at(0))
+		r.resume(ringKey.WithVersion("9"), at(0))
 		for _, a := range before {
 			r.learn(a, nil)
 			require.Empty(t, r.candidates(at(150)))
@@ -113,24 +113,29 @@ func TestRing_UsableLate(t *testing.T) {
 	}
 	// Its time of validity comes without a change.
 	r := newRing()
-	r.resume(ringKey.WithVersion("9"), at(0), at(0))
+	r.resume(ringKey.WithVersion("9"), at(0))
 	r.learn(version("10", 100, later), nil)
 	require.Empty(t, r.candidates(at(100+24*60-0.1)))
 	require.Equal(t, at(103+24*60), r.due(r.candidates(at(100 + 24*60))[0], at(100+24*60)))
 }
 
 // What wrote when the process before this one was pinned has no known creation: until
-// it is seen, nothing that was there at the start counts as newer.
+// it is seen, nothing that was there at the first look counts as newer.
 func TestRing_ResumesOneOfUnknownCreation(t *testing.T) {
 	r := newRing()
-	r.resume(ringKey.WithVersion("10"), time.Time{}, at(200))
+	r.resume(ringKey.WithVersion("10"), time.Time{})
+	r.guess(at(200))
 	r.learn(version("9", 0), nil)
 	require.Empty(t, r.candidates(at(300)))
+	r.guess(at(250))
+	require.True(t, r.undated())
 	r.learn(version("11", 150), []Attributes{version("10", 100)})
+	require.False(t, r.undated())
 	require.Equal(t, []string{"11"}, names(r.candidates(at(300))))
 
 	r = newRing()
-	r.resume(ringKey.WithVersion("10"), time.Time{}, at(200))
+	r.resume(ringKey.WithVersion("10"), time.Time{})
+	r.guess(at(200))
 	r.learn(version("11", 201), nil)
 	require.Equal(t, []string{"11"}, names(r.candidates(at(300))), "created after the start")
 }
@@ -140,7 +145,7 @@ func TestRing_ResumesOneOfUnknownCreation(t *testing.T) {
 func TestRing_Switch(t *testing.T) {
 	last := 103 - lastLook.Minutes()
 	r := newRing()
-	r.resume(ringKey.WithVersion("9"), at(0), at(0))
+	r.resume(ringKey.WithVersion("9"), at(0))
 	r.learn(version("10", 100), nil)
 	m := r.find("10")
 	require.Equal(t, step{verify: m}, r.next(now(100)))
@@ -175,7 +180,7 @@ func TestRing_LastLook(t *testing.T) {
 		"overtaken": {version("11", 102.5), func(r *ring) step { return step{verify: r.find("11")} }},
 	} {
 		r := newRing()
-		r.resume(ringKey.WithVersion("9"), at(0), at(0))
+		r.resume(ringKey.WithVersion("9"), at(0))
 		r.learn(version("10", 100), nil)
 		m := r.find("10")
 		m.verified(here(100), true)
@@ -193,7 +198,7 @@ func TestRing_LastLook(t *testing.T) {
 // turn to the one before it.
 func TestRing_TheNewestFails(t *testing.T) {
 	r := newRing()
-	r.resume(ringKey.WithVersion("9"), at(0), at(0))
+	r.resume(ringKey.WithVersion("9"), at(0))
 	r.learn(version("11", 112), []Attributes{version("10", 100)})
 	m := r.find("11")
 	require.Equal(t, step{verify: m}, r.next(now(112)))
@@ -215,7 +220,7 @@ func TestRing_RoomForAnOlder(t *testing.T) {
 		"expired":  version("11", 101, func(a *Attributes) { a.Expires = at(102) }),
 	} {
 		r := newRing()
-		r.resume(ringKey.WithVersion("9"), at(0), at(0))
+		r.resume(ringKey.WithVersion("9"), at(0))
 		r.learn(newer, []Attributes{version("10", 100)})
 		require.Equal(t, at(105), r.due(r.find("10"), at(102)), name)
 		require.Equal(t, []string{"10"}, names(r.candidates(at(102))), name)
@@ -225,7 +230,7 @@ func TestRing_RoomForAnOlder(t *testing.T) {
 // It never goes back, whatever the vault calls the newest (case R03).
 func TestRing_NeverBack(t *testing.T) {
 	r := newRing()
-	r.resume(ringKey.WithVersion("10"), at(100), at(100))
+	r.resume(ringKey.WithVersion("10"), at(100))
 	for minute := range 100 {
 		r.learn(version("9", 0), nil)
 		require.Equal(t, step{}, r.next(now(float64(200+minute))))
