@@ -123,15 +123,27 @@ func (r *ring) begin(now time.Time) Ref {
 }
 
 // mayHaveWritten reports whether a version has been around for long enough, and was
-// not disabled before its time came. A later change of it says nothing about that.
+// not disabled before its time came.
 func (m *member) mayHaveWritten(now time.Time, delay time.Duration) bool {
-	aborted := !m.attrs.Enabled && !m.attrs.Updated.IsZero() && m.attrs.Updated.Before(m.validFrom().Add(delay))
+	aborted := !m.attrs.Enabled && m.changedInTime(delay)
 	return !aborted && !m.young(now, delay)
 }
 
-// young reports whether its time has not come yet.
+// young reports whether its time has not come yet. A change that came before it has put
+// it off for all. A later one may be what has just enabled it, or a touch of one in use
+// for long: nothing tells them apart. The older version is the greater risk then, as it
+// may have been retired; the newer one is known to all, and read by them.
 func (m *member) young(now time.Time, delay time.Duration) bool {
-	return now.Before(m.validFrom().Add(delay))
+	from := m.validFrom()
+	if m.changedInTime(delay) {
+		from = latest(from, m.attrs.Updated)
+	}
+	return now.Before(from.Add(delay))
+}
+
+// changedInTime reports whether its last change came before it could have written.
+func (m *member) changedInTime(delay time.Duration) bool {
+	return !m.attrs.Updated.IsZero() && m.attrs.Updated.Before(m.validFrom().Add(delay))
 }
 
 // resume begins with the version that the process before this one wrote with, which

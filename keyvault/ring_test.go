@@ -84,6 +84,8 @@ func TestRing_Begin(t *testing.T) {
 		{"one that has expired too", 200, version("10", 100, expired), []Attributes{old}, "10"},
 		{"one that was created disabled was not", 200, version("10", 100, disabled), []Attributes{old}, "9"},
 		{"nor one that was disabled before its time", 200, version("10", 100, disabledInTime), []Attributes{old}, "9"},
+		{"one that was changed before its time has its delay from then on", 104.9, version("10", 100, changed(102)), []Attributes{old}, "9"},
+		{"and writes after that", 105, version("10", 100, changed(102)), []Attributes{old}, "10"},
 		{"one that was changed since was", 200, version("10", 100, changed(199.9)), []Attributes{old}, "10"},
 		{"one that has just become valid was not", 102.9, version("10", 0, func(a *Attributes) { a.NotBefore = at(100) }), []Attributes{old}, "9"},
 		{"nor one that is not valid yet", 200, version("10", 100, later), []Attributes{old}, "9"},
