@@ -108,13 +108,16 @@ func (f *follower) learn(ctx context.Context, a Attributes) bool {
 	if known == nil || known != f.ring.writes && barred != Success {
 		all, err := f.cfg.Vault.Versions(Background(ctx), f.cfg.Write)
 		e := asOwn(OpList, f.cfg.Write, err)
-		if e != nil && known == nil {
-			f.keys.lookup.complain(e)
-		}
 		if e != nil && e.Reason.Kind() == KindFault && f.ring.writes == nil && (&member{attrs: a}).young(now, f.ring.delay) {
 			// The one before it writes on all other replicas, and a fault will end.
 			f.keys.lookup.known.add(a.Key)
+			told := *e
+			told.Text += "; the newest version is younger than the activation delay, and without the list the one that writes until then is not known"
+			f.poll.tell(Attributes{}, &told)
 			return false
+		}
+		if e != nil && known == nil {
+			f.keys.lookup.complain(e)
 		}
 		for _, v := range all {
 			v.Key = f.cfg.Write.WithVersion(v.Key.Version)

@@ -20,6 +20,8 @@ type replica struct {
 	memory *modelMemory
 	keys   *keyvault.Keyring
 	events []keyvault.RotationEvent
+	polls  []*keyvault.Error // what each look came to
+	warned []*keyvault.Error
 	stop   func()
 
 	told, held string // what a connection keeps
@@ -31,6 +33,8 @@ func (r *replica) start(t testing.TB) {
 		KeyringConfig: keyvault.KeyringConfig{
 			Vault: r.way, Directory: r.way, Write: key0,
 			OnEvent: func(e keyvault.RotationEvent) { r.events = append(r.events, e) },
+			OnPoll:  func(_ keyvault.Attributes, e *keyvault.Error) { r.polls = append(r.polls, e) },
+			Warn:    func(e *keyvault.Error) { r.warned = append(r.warned, e) },
 		},
 	}
 	if r.memory != nil {
@@ -262,6 +266,11 @@ func TestFollow_StartWithoutTheList(t *testing.T) {
 				return
 			}
 			require.Empty(t, r.keys.KeyID(""), reason)
+			last := r.polls[len(r.polls)-1]
+			require.NotNil(t, last, "what holds the start up is no secret")
+			require.Equal(t, reason, last.Reason)
+			require.Contains(t, last.Text, "younger than the activation delay")
+			require.Empty(t, r.warned, "a list is not optional now")
 			_, _, err := r.keys.Decrypt(t.Context(), id(second), "", []byte(second.id+"00"))
 			require.NoError(t, err, "it is read meanwhile")
 			r.way.setFail("")
