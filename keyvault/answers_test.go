@@ -167,6 +167,23 @@ func TestClient_SuccessWithMissingFields(t *testing.T) {
 	require.Equal(t, []keyvault.Attributes{{Key: key1}}, list)
 }
 
+// The newest version is not named by the caller: what the vault calls so goes into the
+// log and into key IDs.
+func TestClient_TheNewestHasAVersionsName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWeb()
+		c, _ := newClient(t, w, &bank{})
+		ctx := keyvault.Background(t.Context())
+		for _, version := range []string{"", "abc", "abc%0a%1b[31m", v1 + "0", "0123456789abcdef0123456789abcdeg"} {
+			body := `{"key":{"kid":"https://kvlab.vault.azure.net/keys/k1/` + version + `"},"attributes":{"created":1700000000}}`
+			w.answer = func(r request) (*http.Response, error) { return reply(r.http, 200, body), nil }
+			_, err := c.Get(ctx, key1.WithVersion(""))
+			require.Equal(t, keyvault.Unknown, failure(t, err).Reason, version)
+			time.Sleep(time.Minute) // the breaker
+		}
+	})
+}
+
 // Case R05, the listing: every page is followed, and each version comes with what
 // decides whether it may write.
 func TestVault_ManyVersionsArePaged(t *testing.T) {

@@ -161,7 +161,7 @@ func (c *Client) Get(ctx context.Context, ref Ref) (Attributes, error) {
 			return cl.odd(errIncomplete)
 		}
 		got, ok := parseKID(r.Key.KID)
-		if !ok || got.Version == "" || ref.Version != "" && !strings.EqualFold(got.Version, ref.Version) || !strings.EqualFold(got.Name, ref.Name) {
+		if !ok || !IsVersion(got.Version) || ref.Version != "" && !strings.EqualFold(got.Version, ref.Version) || !strings.EqualFold(got.Name, ref.Name) {
 			return cl.odd(errIncomplete)
 		}
 		out = attributes(ref.WithVersion(got.Version), r.Attributes)
