@@ -80,9 +80,16 @@ func (f *follower) now() moment {
 // look asks for the newest version. An answer that cannot be made use of yet is
 // asked for again soon.
 func (f *follower) look(ctx context.Context) {
+	failed := f.poll.failed > 0
 	a, ok := f.poll.look(ctx, f.ring.writes == nil)
 	if !ok {
 		return
+	}
+	if failed {
+		// What has kept the look from being answered may have refused the versions too.
+		for _, m := range f.ring.members {
+			m.mended()
+		}
 	}
 	f.clock.set(a.Date, time.Now())
 	if !f.learn(ctx, a) {
@@ -203,14 +210,18 @@ func (f *follower) verify(ctx context.Context, m *member) {
 		return
 	}
 	first := m.proven.IsZero()
-	m.verified(time.Now(), err == nil)
 	if err != nil {
+		// Before its time there is no hurry to give up: another region may be about to
+		// learn of it.
+		overdue := !f.now().vault.Before(f.due(m))
+		m.failed(time.Now(), overdue && err.Reason.Kind() != KindFault)
 		if f.waiting[m.ref.Version] != err.Reason {
 			f.waiting[m.ref.Version] = err.Reason
 			f.tell(RotationEvent{Step: VersionWaiting, Key: m.ref, Due: f.due(m), Err: err})
 		}
 		return
 	}
+	m.verified(time.Now())
 	delete(f.waiting, m.ref.Version)
 	if first {
 		f.tell(RotationEvent{Step: VersionVerified, Key: m.ref, Due: f.due(m)})

@@ -170,6 +170,58 @@ func TestFollow_AFailingVersionWaits(t *testing.T) {
 		require.Equal(t, []keyvault.RotationStep{keyvault.VersionAdopted, keyvault.VersionLearned, keyvault.VersionWaiting}, r.steps())
 		require.Equal(t, keyvault.KeyNotFound, r.events[2].Err.Reason)
 		r.way.setFail("")
+		rest(10*time.Minute + verifyPause)
+		require.Equal(t, id(second), r.keys.KeyID(""))
+	})
+}
+
+// One that can never work is tried more and more seldom; the first tries lie before its
+// time, so that a region that lags makes nobody late.
+func TestFollow_AHopelessVersionIsTriedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, first, r := inUse(t)
+		r.way.setFail(keyvault.OperationNotPermitted, keyvault.OpEncrypt)
+		second := v.rotate(nil)
+		tries := func(d time.Duration) int {
+			before := r.way.called(keyvault.OpEncrypt)
+			rest(d)
+			return r.way.called(keyvault.OpEncrypt) - before
+		}
+		require.Greater(t, tries(3*time.Minute), 10, "before its time")
+		require.Less(t, tries(24*time.Hour), 200)
+		require.Equal(t, id(first), r.keys.KeyID(""))
+
+		// A change of it may have been what was missing.
+		rest(200 * time.Second)
+		r.way.setFail("")
+		v.set(second, func(*modelVersion) {})
+		rest(4*time.Minute + 5*time.Second)
+		require.Equal(t, id(second), r.keys.KeyID(""))
+	})
+}
+
+// What was refused together with the look for it is tried when that is answered again.
+func TestFollow_ARefusalOfTheVaultEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, _, r := inUse(t)
+		second := v.rotate(nil)
+		rest(2 * time.Minute)
+		r.way.setFail(keyvault.NetworkDenied, keyvault.OpGet, keyvault.OpEncrypt, keyvault.OpDecrypt, keyvault.OpList)
+		rest(12*time.Hour + 7*time.Minute)
+		r.way.setFail("")
+		rest(70 * time.Second)
+		require.Equal(t, id(second), r.keys.KeyID(""))
+	})
+}
+
+// A fault ends by itself, and nobody is to be late then.
+func TestFollow_AFaultIsTriedOftenForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, _, r := inUse(t)
+		r.way.setFail(keyvault.Unreachable, keyvault.OpEncrypt)
+		second := v.rotate(nil)
+		rest(24 * time.Hour)
+		r.way.setFail("")
 		rest(verifyPause)
 		require.Equal(t, id(second), r.keys.KeyID(""))
 	})

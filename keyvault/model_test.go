@@ -78,6 +78,13 @@ type modelReplica struct {
 	looks   int
 	silent  bool          // about the time of creation
 	dateOff time.Duration // of the next look's Date
+	calls   map[keyvault.Op]int
+}
+
+func (r *modelReplica) called(op keyvault.Op) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls[op]
 }
 
 func (r *modelReplica) setDateOff(d time.Duration) {
@@ -111,6 +118,10 @@ func (r *modelReplica) setFail(reason keyvault.Reason, ops ...keyvault.Op) {
 
 func (r *modelReplica) enter(ctx context.Context, op keyvault.Op) error {
 	r.mu.Lock()
+	if r.calls == nil {
+		r.calls = map[keyvault.Op]int{}
+	}
+	r.calls[op]++
 	e := r.fail[op]
 	r.mu.Unlock()
 	if e != nil {

@@ -10,6 +10,9 @@ const (
 	// verifyAgain is the pause after a failed round trip under a version that does
 	// not write yet.
 	verifyAgain = 10 * time.Second
+	// verifySeldom is what that pause grows to under one that is overdue, and fails in a
+	// way that does not end by itself.
+	verifySeldom = 10 * time.Minute
 	// lastLook is how long before a switch the version is looked at and proven once
 	// more: one that was disabled, deleted or overtaken meanwhile is not adopted.
 	lastLook = 2 * time.Second
@@ -47,6 +50,8 @@ type member struct {
 	looked time.Time // when the newest version was last asked for, for its switch
 	proven time.Time // last good round trip
 	retry  time.Time // after a failed one: no other before
+
+	pause time.Duration // the last one after a failed round trip
 }
 
 // validFrom is when it could encrypt at the earliest, but for being disabled.
@@ -80,6 +85,9 @@ func (r *ring) learn(newest Attributes, listed []Attributes) (learned []Ref) {
 			m = &member{ref: a.Key}
 			r.members = append(r.members, m)
 			learned = append(learned, a.Key)
+		}
+		if m.attrs.differ(a) {
+			m.mended() // it may be
 		}
 		m.attrs, m.guessed = a, false
 	}
@@ -164,6 +172,11 @@ func (r *ring) guess(now time.Time) {
 
 // undated reports whether it is not known when the version that writes was created.
 func (r *ring) undated() bool { return r.writes != nil && r.writes.guessed }
+
+// differ reports whether a version was changed between two looks at it.
+func (a Attributes) differ(b Attributes) bool {
+	return a.Enabled != b.Enabled || !a.Updated.Equal(b.Updated) || !a.NotBefore.Equal(b.NotBefore) || !a.Expires.Equal(b.Expires)
+}
 
 // due is when a version may begin to write: the delay after it was created, became
 // valid, or was last changed, since that may have been what made it usable; and after
@@ -261,11 +274,20 @@ func (r *ring) nextFor(m *member, now moment) step {
 	return step{adopt: m}
 }
 
-// verified notes the end of a round trip under a version.
-func (m *member) verified(here time.Time, ok bool) {
-	if ok {
-		m.proven, m.retry = here, time.Time{}
-	} else {
-		m.proven, m.retry = time.Time{}, here.Add(verifyAgain)
-	}
+// verified notes a good round trip under a version.
+func (m *member) verified(here time.Time) {
+	m.mended()
+	m.proven = here
 }
+
+// failed notes one that was not. Each that lasts doubles the pause.
+func (m *member) failed(here time.Time, lasts bool) {
+	pause := verifyAgain
+	if lasts {
+		pause = min(max(2*m.pause, verifyAgain), verifySeldom)
+	}
+	m.proven, m.pause, m.retry = time.Time{}, pause, here.Add(pause)
+}
+
+// mended has the next round trip come at once.
+func (m *member) mended() { m.pause, m.retry = 0, time.Time{} }
