@@ -64,6 +64,29 @@ func TestTracker_NoVersion(t *testing.T) {
 	}
 }
 
+// What keeps the version from being known now is shown, not what did so before.
+func TestTracker_NoVersionShowsTheLatestCause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := health.NewTracker(health.Config{Key: unversioned})
+		p := health.NewProber(health.ProberConfig{Vault: &fakeVault{}, Tracker: tr})
+		poll := func(op keyvault.Op, reason keyvault.Reason) {
+			p.Polled(keyvault.Attributes{}, &keyvault.Error{Op: op, Key: unversioned, Reason: reason})
+		}
+		poll(keyvault.OpGet, keyvault.NetworkDenied)
+		time.Sleep(5 * time.Second)
+		began := time.Now()
+		for range 3 {
+			p.Polled(keyvault.Attributes{Key: key, Enabled: true}, nil)
+			poll(keyvault.OpList, keyvault.Unreachable)
+			require.Equal(t, keyvault.Unreachable, tr.View().Err.Reason)
+			require.Equal(t, began, tr.View().Since)
+			time.Sleep(time.Hour)
+		}
+		poll(keyvault.OpGet, keyvault.NetworkDenied)
+		require.Equal(t, keyvault.NetworkDenied, tr.View().Err.Reason)
+	})
+}
+
 // count is how often an operation was called, once all is at rest.
 func (v *fakeVault) count(op keyvault.Op) int {
 	synctest.Wait()

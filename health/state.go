@@ -113,19 +113,27 @@ func (s *state) observe(o keyvault.Outcome) bool {
 	return true
 }
 
-// unknown adds why the version that writes could not be found out. Without it
-// there is no key, whatever the identity may do with one.
+// unknown notes why the version that writes could not be found out. Without it
+// there is no key, whatever the identity may do with one. It takes the place of what
+// was in the way before: no decrypt will end that.
 func (s *state) unknown(o keyvault.Outcome) bool {
+	var now class
 	switch o.Err.Reason.Kind() {
 	case keyvault.KindKeyState:
-		s.fail(classKeyState, o)
+		now = classKeyState
 	case keyvault.KindRefusal:
-		s.fail(classRefusal, o)
+		now = classRefusal
 	case keyvault.KindFault:
-		s.fail(classFault, o)
+		now = classFault
 	default:
 		return false
 	}
+	for c := range classes {
+		if c != now {
+			s.failed[c] = failure{}
+		}
+	}
+	s.fail(now, o)
 	return true
 }
 

@@ -170,6 +170,54 @@ func TestClient_SuccessWithMissingFields(t *testing.T) {
 	require.Equal(t, []keyvault.Attributes{{Key: key1}}, list)
 }
 
+// The newest version is not named by the caller: what the vault calls so goes into the
+// log and into key IDs.
+func TestClient_TheNewestHasAVersionsName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWeb()
+		c, _ := newClient(t, w, &bank{})
+		ctx := keyvault.Background(t.Context())
+		for _, version := range []string{"", "abc", "abc%0a%1b[31m", v1 + "0", "0123456789abcdef0123456789abcdeg"} {
+			body := `{"key":{"kid":"https://kvlab.vault.azure.net/keys/k1/` + version + `"},"attributes":{"created":1700000000}}`
+			w.answer = func(r request) (*http.Response, error) { return reply(r.http, 200, body), nil }
+			_, err := c.Get(ctx, key1.WithVersion(""))
+			require.Equal(t, keyvault.Unknown, failure(t, err).Reason, version)
+			time.Sleep(time.Minute) // the breaker
+		}
+	})
+}
+
+// A time that no calendar writes is cut, so that nothing behind it has to expect one: a
+// state file that could not be written, for example. A bound goes on to mean the same.
+func TestClient_TimesOutOfRange(t *testing.T) {
+	w := newWeb()
+	c, _ := newClient(t, w, &bank{})
+	get := func(at string) keyvault.Attributes {
+		body := `{"key":{"kid":"` + key1.URL() + `"},"attributes":{"created":` + at + `,"updated":` + at + `,"nbf":` + at + `,"exp":` + at + `}}`
+		w.answer = func(r request) (*http.Response, error) { return reply(r.http, 200, body), nil }
+		a, err := c.Get(t.Context(), key1)
+		require.NoError(t, err)
+		return a
+	}
+	for _, late := range []string{"253402300800", "9223372036854775807"} {
+		a := get(late)
+		require.True(t, a.Created.IsZero(), late)
+		require.True(t, a.Updated.IsZero(), late)
+		require.Equal(t, 9999, a.Expires.UTC().Year(), late)
+		reason, _ := a.Barred(time.Now())
+		require.Equal(t, keyvault.KeyNotYetValid, reason)
+	}
+	for _, early := range []string{"-62135596800", "-62167219201", "-9223372036854775808"} {
+		a := get(early)
+		require.True(t, a.Created.IsZero(), early)
+		require.Equal(t, int64(0), a.NotBefore.Unix(), early)
+		reason, _ := a.Barred(time.Now())
+		require.Equal(t, keyvault.KeyExpired, reason)
+	}
+	a := get("253402300799")
+	require.Equal(t, 9999, a.Created.UTC().Year())
+}
+
 // Case R05, the listing: every page is followed, and each version comes with what
 // decides whether it may write.
 func TestVault_ManyVersionsArePaged(t *testing.T) {

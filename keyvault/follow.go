@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/rand"
+	"slices"
 	"time"
 )
 
@@ -23,6 +24,7 @@ type follower struct {
 	clock vaultClock
 
 	waiting map[string]Reason // what was last said of a version that cannot be adopted
+	undated *Error            // why it is not known when the version that writes was created
 }
 
 // NewFollowing makes a keyring that writes with the newest version that is ready:
@@ -39,7 +41,7 @@ func NewFollowing(cfg FollowConfig) (*Keyring, error) {
 	if cfg.Memory != nil {
 		if ref, created := cfg.Memory.LastVersion(); ref.Version != "" && ref.SameKey(cfg.Write) {
 			ref = cfg.Write.WithVersion(ref.Version)
-			f.ring.resume(ref, created, time.Now())
+			f.ring.resume(ref, created)
 			k.write(ref, created)
 		}
 	}
@@ -78,9 +80,16 @@ func (f *follower) now() moment {
 // look asks for the newest version. An answer that cannot be made use of yet is
 // asked for again soon.
 func (f *follower) look(ctx context.Context) {
+	failed := f.poll.failed > 0
 	a, ok := f.poll.look(ctx, f.ring.writes == nil)
 	if !ok {
 		return
+	}
+	if failed {
+		// What has kept the look from being answered may have refused the versions too.
+		for _, m := range f.ring.members {
+			m.mended()
+		}
 	}
 	f.clock.set(a.Date, time.Now())
 	if !f.learn(ctx, a) {
@@ -93,6 +102,7 @@ func (f *follower) look(ctx context.Context) {
 // of those may become able to. It reports whether all is known that is needed.
 func (f *follower) learn(ctx context.Context, a Attributes) bool {
 	now := f.clock.at(time.Now())
+	f.ring.guess(now)
 	if a.Created.IsZero() {
 		a.Created = now // the vault does tell; without it, this is the best guess
 		if m := f.ring.find(a.Key.Version); m != nil {
@@ -105,20 +115,33 @@ func (f *follower) learn(ctx context.Context, a Attributes) bool {
 	if known == nil || known != f.ring.writes && barred != Success {
 		all, err := f.cfg.Vault.Versions(Background(ctx), f.cfg.Write)
 		e := asOwn(OpList, f.cfg.Write, err)
-		if e != nil && known == nil {
-			f.keys.lookup.complain(e)
-		}
 		if e != nil && e.Reason.Kind() == KindFault && f.ring.writes == nil && (&member{attrs: a}).young(now, f.ring.delay) {
 			// The one before it writes on all other replicas, and a fault will end.
 			f.keys.lookup.known.add(a.Key)
+			told := *e
+			told.Text += "; the newest version is younger than the activation delay, and without the list the one that writes until then is not known"
+			f.poll.tell(Attributes{}, &told)
 			return false
+		}
+		if e != nil && known == nil {
+			f.keys.lookup.complain(e)
 		}
 		for _, v := range all {
 			v.Key = f.cfg.Write.WithVersion(v.Key.Version)
 			listed = append(listed, v)
 		}
 	}
+	undated := f.ring.undated()
+	if undated {
+		listed = append(listed, f.date(ctx, append(slices.Clone(listed), a))...)
+		if ctx.Err() != nil {
+			return true
+		}
+	}
 	learned := f.ring.learn(a, listed)
+	if undated && !f.ring.undated() {
+		f.keys.created(f.ring.writes.ref, f.ring.writes.attrs.Created)
+	}
 	f.keys.behind.Store(f.ring.behind())
 	for _, ref := range learned {
 		f.keys.lookup.known.add(ref)
@@ -135,6 +158,23 @@ func (f *follower) learn(ctx context.Context, a Attributes) bool {
 	return true
 }
 
+// date asks for the version that writes, of which it is not known when it was created,
+// unless that is among those seen. Without it, a newer one might be taken for an older
+// one for ever.
+func (f *follower) date(ctx context.Context, seen []Attributes) []Attributes {
+	f.undated = nil
+	key := f.ring.writes.ref
+	if slices.ContainsFunc(seen, func(a Attributes) bool { return a.Key.SameVersion(key) }) {
+		return nil
+	}
+	a, err := f.cfg.Directory.Get(Background(ctx), key)
+	if f.undated = asOwn(OpGet, key, err); f.undated != nil || a.Created.IsZero() {
+		return nil
+	}
+	a.Key = key
+	return []Attributes{a}
+}
+
 // explain says once why the newest version will not be adopted.
 func (f *follower) explain(now time.Time) {
 	m := f.ring.find(f.ring.newest)
@@ -142,15 +182,26 @@ func (f *follower) explain(now time.Time) {
 		return
 	}
 	reason, text := m.attrs.Barred(now)
-	if reason == Success && !f.ring.newer(m, f.ring.writes) && f.ring.writes.attrs.Enabled {
-		reason = Unknown
-		text = where(m.ref) + ": the vault names it as the newest, but it is not newer than the one that writes: make a new version if it was meant to be"
+	if reason == Success && !f.ring.newer(m, f.ring.writes) {
+		reason, text = f.older()
+		text = where(m.ref) + ": the vault names it as the newest, but " + text
 	}
 	if reason == Success || f.waiting[m.ref.Version] == reason {
 		return
 	}
 	f.waiting[m.ref.Version] = reason
 	f.tell(RotationEvent{Step: VersionWaiting, Key: m.ref, Err: &Error{Op: OpGet, Key: m.ref, Reason: reason, Text: text}})
+}
+
+// older says why the newest version does not count as newer than the one that writes.
+func (f *follower) older() (Reason, string) {
+	switch {
+	case f.ring.undated() && f.undated != nil:
+		return f.undated.Reason, "when the one that writes was created cannot be found out, which is tried again (" + f.undated.Text + "): a version that is made now counts as newer"
+	case f.ring.undated():
+		return Unknown, "the vault does not tell when the one that writes was created: a version that is made now counts as newer"
+	}
+	return Unknown, "it is not newer than the one that writes: make a new version if it was meant to be"
 }
 
 // verify makes a round trip under a version that does not write yet.
@@ -160,14 +211,18 @@ func (f *follower) verify(ctx context.Context, m *member) {
 		return
 	}
 	first := m.proven.IsZero()
-	m.verified(time.Now(), err == nil)
 	if err != nil {
+		// Before its time there is no hurry to give up: another region may be about to
+		// learn of it.
+		overdue := !f.now().vault.Before(f.due(m))
+		m.failed(time.Now(), overdue && err.Reason.Kind() != KindFault)
 		if f.waiting[m.ref.Version] != err.Reason {
 			f.waiting[m.ref.Version] = err.Reason
 			f.tell(RotationEvent{Step: VersionWaiting, Key: m.ref, Due: f.due(m), Err: err})
 		}
 		return
 	}
+	m.verified(time.Now())
 	delete(f.waiting, m.ref.Version)
 	if first {
 		f.tell(RotationEvent{Step: VersionVerified, Key: m.ref, Due: f.due(m)})

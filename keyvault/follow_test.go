@@ -20,6 +20,8 @@ type replica struct {
 	memory *modelMemory
 	keys   *keyvault.Keyring
 	events []keyvault.RotationEvent
+	polls  []*keyvault.Error // what each look came to
+	warned []*keyvault.Error
 	stop   func()
 
 	told, held string // what a connection keeps
@@ -31,6 +33,8 @@ func (r *replica) start(t testing.TB) {
 		KeyringConfig: keyvault.KeyringConfig{
 			Vault: r.way, Directory: r.way, Write: key0,
 			OnEvent: func(e keyvault.RotationEvent) { r.events = append(r.events, e) },
+			OnPoll:  func(_ keyvault.Attributes, e *keyvault.Error) { r.polls = append(r.polls, e) },
+			Warn:    func(e *keyvault.Error) { r.warned = append(r.warned, e) },
 		},
 	}
 	if r.memory != nil {
@@ -166,6 +170,58 @@ func TestFollow_AFailingVersionWaits(t *testing.T) {
 		require.Equal(t, []keyvault.RotationStep{keyvault.VersionAdopted, keyvault.VersionLearned, keyvault.VersionWaiting}, r.steps())
 		require.Equal(t, keyvault.KeyNotFound, r.events[2].Err.Reason)
 		r.way.setFail("")
+		rest(10*time.Minute + verifyPause)
+		require.Equal(t, id(second), r.keys.KeyID(""))
+	})
+}
+
+// One that can never work is tried more and more seldom; the first tries lie before its
+// time, so that a region that lags makes nobody late.
+func TestFollow_AHopelessVersionIsTriedSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, first, r := inUse(t)
+		r.way.setFail(keyvault.OperationNotPermitted, keyvault.OpEncrypt)
+		second := v.rotate(nil)
+		tries := func(d time.Duration) int {
+			before := r.way.called(keyvault.OpEncrypt)
+			rest(d)
+			return r.way.called(keyvault.OpEncrypt) - before
+		}
+		require.Greater(t, tries(3*time.Minute), 10, "before its time")
+		require.Less(t, tries(24*time.Hour), 200)
+		require.Equal(t, id(first), r.keys.KeyID(""))
+
+		// A change of it may have been what was missing.
+		rest(200 * time.Second)
+		r.way.setFail("")
+		v.set(second, func(*modelVersion) {})
+		rest(4*time.Minute + 5*time.Second)
+		require.Equal(t, id(second), r.keys.KeyID(""))
+	})
+}
+
+// What was refused together with the look for it is tried when that is answered again.
+func TestFollow_ARefusalOfTheVaultEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, _, r := inUse(t)
+		second := v.rotate(nil)
+		rest(2 * time.Minute)
+		r.way.setFail(keyvault.NetworkDenied, keyvault.OpGet, keyvault.OpEncrypt, keyvault.OpDecrypt, keyvault.OpList)
+		rest(12*time.Hour + 7*time.Minute)
+		r.way.setFail("")
+		rest(70 * time.Second)
+		require.Equal(t, id(second), r.keys.KeyID(""))
+	})
+}
+
+// A fault ends by itself, and nobody is to be late then.
+func TestFollow_AFaultIsTriedOftenForEver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, _, r := inUse(t)
+		r.way.setFail(keyvault.Unreachable, keyvault.OpEncrypt)
+		second := v.rotate(nil)
+		rest(24 * time.Hour)
+		r.way.setFail("")
 		rest(verifyPause)
 		require.Equal(t, id(second), r.keys.KeyID(""))
 	})
@@ -262,6 +318,11 @@ func TestFollow_StartWithoutTheList(t *testing.T) {
 				return
 			}
 			require.Empty(t, r.keys.KeyID(""), reason)
+			last := r.polls[len(r.polls)-1]
+			require.NotNil(t, last, "what holds the start up is no secret")
+			require.Equal(t, reason, last.Reason)
+			require.Contains(t, last.Text, "younger than the activation delay")
+			require.Empty(t, r.warned, "a list is not optional now")
 			_, _, err := r.keys.Decrypt(t.Context(), id(second), "", []byte(second.id+"00"))
 			require.NoError(t, err, "it is read meanwhile")
 			r.way.setFail("")
@@ -416,6 +477,77 @@ func TestFollow_TheNewestIsBarred(t *testing.T) {
 	}
 }
 
+// A version that was pinned by a process that might only encrypt and decrypt: how old it
+// is tells itself, not a list, which may be forbidden or fail.
+func TestFollow_FromPinnedWithoutGet(t *testing.T) {
+	for name, fail := range map[string]keyvault.Reason{"no list": keyvault.AccessDenied, "a list that fails": keyvault.Unreachable} {
+		synctest.Test(t, func(t *testing.T) {
+			v := &modelVault{}
+			first := v.rotate(nil)
+			time.Sleep(time.Hour)
+			second := v.rotate(nil)
+			time.Sleep(30 * time.Minute)
+			r := &replica{way: &modelReplica{vault: v}, memory: &modelMemory{ref: key0.WithVersion(first.id)}}
+			r.way.setFail(fail, keyvault.OpList)
+			r.start(t)
+			defer func() { r.stop() }()
+			require.Equal(t, id(first), r.keys.KeyID(""))
+			rest(time.Minute)
+			require.Equal(t, id(second), r.keys.KeyID(""), name)
+			require.Equal(t, []keyvault.RotationStep{keyvault.VersionLearned, keyvault.VersionVerified, keyvault.VersionAdopted}, r.steps())
+		})
+	}
+}
+
+// As long as that cannot be found out, only what is made after the start is newer, by
+// the vault's clock; and the log says why.
+func TestFollow_FromPinnedOfUnknownAge(t *testing.T) {
+	for _, skew := range []time.Duration{0, 24 * time.Hour, -24 * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			v := &modelVault{}
+			first := v.rotate(nil)
+			time.Sleep(time.Hour)
+			second := v.rotate(nil)
+			time.Sleep(30 * time.Minute)
+			r := &replica{way: &modelReplica{vault: v, skew: skew}, memory: &modelMemory{ref: key0.WithVersion(first.id)}}
+			r.way.setFail(keyvault.AccessDenied, keyvault.OpList)
+			v.set(first, func(m *modelVersion) { m.silent = true })
+			r.start(t)
+			defer func() { r.stop() }()
+			rest(time.Hour)
+			require.Equal(t, id(first), r.keys.KeyID(""), "%v", skew)
+			require.Equal(t, []keyvault.RotationStep{keyvault.VersionWaiting}, r.steps())
+			require.Equal(t, second.id, r.events[0].Key.Version)
+			require.Equal(t, keyvault.Unreachable, r.events[0].Err.Reason)
+			require.Contains(t, r.events[0].Err.Text, "created")
+
+			third := v.rotate(nil)
+			rest(4 * time.Minute)
+			require.Equal(t, id(third), r.keys.KeyID(""), "%v", skew)
+		})
+	}
+}
+
+// It is asked for again with every poll.
+func TestFollow_FromPinnedAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &modelVault{}
+		first := v.rotate(nil)
+		time.Sleep(time.Hour)
+		second := v.rotate(nil)
+		time.Sleep(30 * time.Minute)
+		r := &replica{way: &modelReplica{vault: v}, memory: &modelMemory{ref: key0.WithVersion(first.id)}}
+		r.way.setFail(keyvault.AccessDenied, keyvault.OpList)
+		v.set(first, func(m *modelVersion) { m.silent = true })
+		r.start(t)
+		defer func() { r.stop() }()
+		rest(time.Hour)
+		v.set(first, func(m *modelVersion) { m.silent = false })
+		rest(90 * time.Second)
+		require.Equal(t, id(second), r.keys.KeyID(""))
+	})
+}
+
 // What the vault names as the newest and is not newer, as after a restore, is said once
 // and not adopted.
 func TestFollow_TheNewestIsOlder(t *testing.T) {
@@ -435,6 +567,24 @@ func TestFollow_TheNewestIsOlder(t *testing.T) {
 		require.Equal(t, []keyvault.RotationStep{keyvault.VersionAdopted, keyvault.VersionWaiting}, r.steps())
 		require.Equal(t, first.id, r.events[1].Key.Version)
 		require.Contains(t, r.events[1].Err.Text, "not newer")
+	})
+}
+
+// A process that has resumed says so as well.
+func TestFollow_TheNewestIsOlderThanWhatIsResumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &modelVault{}
+		first := v.rotate(nil)
+		time.Sleep(time.Hour)
+		created := time.Now()
+		gone := key0.WithVersion("ffffffffffffffffffffffffffffffff")
+		r := &replica{way: &modelReplica{vault: v}, memory: &modelMemory{ref: gone, created: created}}
+		r.start(t)
+		defer func() { r.stop() }()
+		rest(time.Hour)
+		require.Equal(t, []keyvault.RotationStep{keyvault.VersionWaiting}, r.steps())
+		require.Equal(t, first.id, r.events[0].Key.Version)
+		require.Contains(t, r.events[0].Err.Text, "not newer")
 	})
 }
 

@@ -94,10 +94,14 @@ func (p *poll) look(ctx context.Context, urgent bool) (a Attributes, ok bool) {
 		pause = min(pause, pollAgain)
 	}
 	p.rest(pause)
+	p.tell(a, failure)
+	return a, failure == nil
+}
+
+func (p *poll) tell(a Attributes, failure *Error) {
 	if p.cfg.OnPoll != nil {
 		p.cfg.OnPoll(a, failure)
 	}
-	return a, failure == nil
 }
 
 // soon has the next look come before its time.

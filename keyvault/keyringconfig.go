@@ -54,7 +54,8 @@ type KeyringConfig struct {
 	// Memory is optional.
 	Memory VersionMemory
 	// OnEvent is told what happens to versions, OnPoll of each look at the newest
-	// one. They must not block. Optional.
+	// one, and of a failed listing that a start waits for. They must not block.
+	// Optional.
 	OnEvent func(RotationEvent)
 	OnPoll  func(Attributes, *Error)
 	// Warn is told, at most once a minute, what keeps the keyring from finding

@@ -25,6 +25,7 @@ type modelVersion struct {
 	created, updated   time.Time
 	notBefore, expires time.Time
 	enabled, gone      bool
+	silent             bool // a GET of it by name fails
 }
 
 func (v *modelVault) rotate(change func(*modelVersion)) *modelVersion {
@@ -77,6 +78,13 @@ type modelReplica struct {
 	looks   int
 	silent  bool          // about the time of creation
 	dateOff time.Duration // of the next look's Date
+	calls   map[keyvault.Op]int
+}
+
+func (r *modelReplica) called(op keyvault.Op) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.calls[op]
 }
 
 func (r *modelReplica) setDateOff(d time.Duration) {
@@ -110,6 +118,10 @@ func (r *modelReplica) setFail(reason keyvault.Reason, ops ...keyvault.Op) {
 
 func (r *modelReplica) enter(ctx context.Context, op keyvault.Op) error {
 	r.mu.Lock()
+	if r.calls == nil {
+		r.calls = map[keyvault.Op]int{}
+	}
+	r.calls[op]++
 	e := r.fail[op]
 	r.mu.Unlock()
 	if e != nil {
@@ -185,6 +197,8 @@ func (r *modelReplica) find(op keyvault.Op, ref keyvault.Ref) (*modelVersion, *k
 			continue
 		}
 		switch {
+		case op == keyvault.OpGet && m.silent:
+			return nil, &keyvault.Error{Op: op, Key: ref, Reason: keyvault.Unreachable, Text: "silent"}
 		case op == keyvault.OpGet:
 		case !m.enabled:
 			return nil, &keyvault.Error{Op: op, Key: ref, Reason: keyvault.KeyDisabled, Text: "disabled"}

@@ -161,7 +161,7 @@ func (c *Client) Get(ctx context.Context, ref Ref) (Attributes, error) {
 			return cl.odd(errIncomplete)
 		}
 		got, ok := parseKID(r.Key.KID)
-		if !ok || got.Version == "" || ref.Version != "" && !strings.EqualFold(got.Version, ref.Version) || !strings.EqualFold(got.Name, ref.Name) {
+		if !ok || !IsVersion(got.Version) || ref.Version != "" && !strings.EqualFold(got.Version, ref.Version) || !strings.EqualFold(got.Name, ref.Name) {
 			return cl.odd(errIncomplete)
 		}
 		out = attributes(ref.WithVersion(got.Version), r.Attributes)
@@ -263,7 +263,7 @@ func checkRef(op Op, ref Ref, version bool) error {
 func attributes(ref Ref, a *azkeys.KeyAttributes) Attributes {
 	out := Attributes{
 		Key: ref, Enabled: a.Enabled == nil || *a.Enabled,
-		NotBefore: timeOf(a.NotBefore), Expires: timeOf(a.Expires), Created: timeOf(a.Created), Updated: timeOf(a.Updated),
+		NotBefore: timeOf(a.NotBefore), Expires: timeOf(a.Expires), Created: eventOf(a.Created), Updated: eventOf(a.Updated),
 	}
 	if a.RecoveryLevel != nil {
 		out.RecoveryLevel = clean(*a.RecoveryLevel, 60)
@@ -274,8 +274,25 @@ func attributes(ref Ref, a *azkeys.KeyAttributes) Attributes {
 	return out
 }
 
+// lastSecond is the last one that JSON and RFC 3339 can write.
+const lastSecond = 253402300799
+
+// timeOf is a bound. One that cannot be written down is cut to one that means the same.
 func timeOf(t *time.Time) time.Time {
-	if t == nil {
+	switch {
+	case t == nil:
+		return time.Time{}
+	case t.Unix() < 0:
+		return time.Unix(0, 0)
+	case t.Unix() > lastSecond:
+		return time.Unix(lastSecond, 0)
+	}
+	return *t
+}
+
+// eventOf is when something has happened; zero for when it cannot have.
+func eventOf(t *time.Time) time.Time {
+	if t == nil || t.Unix() < 0 || t.Unix() > lastSecond {
 		return time.Time{}
 	}
 	return *t

@@ -10,6 +10,9 @@ const (
 	// verifyAgain is the pause after a failed round trip under a version that does
 	// not write yet.
 	verifyAgain = 10 * time.Second
+	// verifySeldom is what that pause grows to under one that is overdue, and fails in a
+	// way that does not end by itself.
+	verifySeldom = 10 * time.Minute
 	// lastLook is how long before a switch the version is looked at and proven once
 	// more: one that was disabled, deleted or overtaken meanwhile is not adopted.
 	lastLook = 2 * time.Second
@@ -40,11 +43,15 @@ type moment struct {
 type member struct {
 	ref   Ref
 	attrs Attributes // as last seen; only Created is set on one that is resumed
+	// guessed: when it was created is not known.
+	guessed bool
 
 	// By this process's clock; zero for never.
 	looked time.Time // when the newest version was last asked for, for its switch
 	proven time.Time // last good round trip
 	retry  time.Time // after a failed one: no other before
+
+	pause time.Duration // the last one after a failed round trip
 }
 
 // validFrom is when it could encrypt at the earliest, but for being disabled.
@@ -79,7 +86,10 @@ func (r *ring) learn(newest Attributes, listed []Attributes) (learned []Ref) {
 			r.members = append(r.members, m)
 			learned = append(learned, a.Key)
 		}
-		m.attrs = a
+		if m.attrs.differ(a) {
+			m.mended() // it may be
+		}
+		m.attrs, m.guessed = a, false
 	}
 	slices.SortStableFunc(r.members, func(a, b *member) int {
 		switch {
@@ -126,26 +136,51 @@ func (r *ring) begin(now time.Time) Ref {
 }
 
 // mayHaveWritten reports whether a version has been around for long enough, and was
-// not disabled before its time came. A later change of it says nothing about that.
+// not disabled before its time came.
 func (m *member) mayHaveWritten(now time.Time, delay time.Duration) bool {
-	aborted := !m.attrs.Enabled && !m.attrs.Updated.IsZero() && m.attrs.Updated.Before(m.validFrom().Add(delay))
+	aborted := !m.attrs.Enabled && m.changedInTime(delay)
 	return !aborted && !m.young(now, delay)
 }
 
-// young reports whether its time has not come yet.
+// young reports whether its time has not come yet. A change that came before it has put
+// it off for all. A later one may be what has just enabled it, or a touch of one in use
+// for long: nothing tells them apart. The older version is the greater risk then, as it
+// may have been retired; the newer one is known to all, and read by them.
 func (m *member) young(now time.Time, delay time.Duration) bool {
-	return now.Before(m.validFrom().Add(delay))
+	from := m.validFrom()
+	if m.changedInTime(delay) {
+		from = latest(from, m.attrs.Updated)
+	}
+	return now.Before(from.Add(delay))
 }
 
-// resume begins with the version that the process before this one wrote with. Of one
-// whose creation is not known, all is newer that was created after now.
-func (r *ring) resume(ref Ref, created, now time.Time) {
-	if created.IsZero() {
-		created = now
-	}
-	m := &member{ref: ref, attrs: Attributes{Key: ref, Created: created}}
+// changedInTime reports whether its last change came before it could have written.
+func (m *member) changedInTime(delay time.Duration) bool {
+	return !m.attrs.Updated.IsZero() && m.attrs.Updated.Before(m.validFrom().Add(delay))
+}
+
+// resume begins with the version that the process before this one wrote with, which
+// may not know when it was created: a pinned one need not be allowed to ask.
+func (r *ring) resume(ref Ref, created time.Time) {
+	m := &member{ref: ref, attrs: Attributes{Key: ref, Created: created}, guessed: created.IsZero()}
 	r.members = []*member{m}
 	r.writes = m
+}
+
+// guess puts the creation of the version that writes at now, if nothing is known about
+// it: until that is, only what comes later is newer.
+func (r *ring) guess(now time.Time) {
+	if r.undated() && r.writes.attrs.Created.IsZero() {
+		r.writes.attrs.Created = now
+	}
+}
+
+// undated reports whether it is not known when the version that writes was created.
+func (r *ring) undated() bool { return r.writes != nil && r.writes.guessed }
+
+// differ reports whether a version was changed between two looks at it.
+func (a Attributes) differ(b Attributes) bool {
+	return a.Enabled != b.Enabled || !a.Updated.Equal(b.Updated) || !a.NotBefore.Equal(b.NotBefore) || !a.Expires.Equal(b.Expires)
 }
 
 // due is when a version may begin to write: the delay after it was created, became
@@ -244,11 +279,20 @@ func (r *ring) nextFor(m *member, now moment) step {
 	return step{adopt: m}
 }
 
-// verified notes the end of a round trip under a version.
-func (m *member) verified(here time.Time, ok bool) {
-	if ok {
-		m.proven, m.retry = here, time.Time{}
-	} else {
-		m.proven, m.retry = time.Time{}, here.Add(verifyAgain)
-	}
+// verified notes a good round trip under a version.
+func (m *member) verified(here time.Time) {
+	m.mended()
+	m.proven = here
 }
+
+// failed notes one that was not. Each that lasts doubles the pause.
+func (m *member) failed(here time.Time, lasts bool) {
+	pause := verifyAgain
+	if lasts {
+		pause = min(max(2*m.pause, verifyAgain), verifySeldom)
+	}
+	m.proven, m.pause, m.retry = time.Time{}, pause, here.Add(pause)
+}
+
+// mended has the next round trip come at once.
+func (m *member) mended() { m.pause, m.retry = 0, time.Time{} }

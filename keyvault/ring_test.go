@@ -55,7 +55,7 @@ func TestRing_PicksTheNewestUsable(t *testing.T) {
 	}
 	for round := range 4 {
 		r := newRing() // one that knows them already keeps their order
-		r.resume(ringKey.WithVersion("9"), at(100), at(100))
+		r.resume(ringKey.WithVersion("9"), at(100))
 		listed[2], listed[3] = listed[3], listed[2]
 		r.learn(listed[2+round/2], listed)
 		require.Equal(t, []string{"f1", "f0", "10"}, names(r.candidates(at(700))))
@@ -83,6 +83,8 @@ func TestRing_Begin(t *testing.T) {
 		{"one that has expired too", 200, version("10", 100, expired), []Attributes{old}, "10"},
 		{"one that was created disabled was not", 200, version("10", 100, disabled), []Attributes{old}, "9"},
 		{"nor one that was disabled before its time", 200, version("10", 100, disabledInTime), []Attributes{old}, "9"},
+		{"one that was changed before its time has its delay from then on", 104.9, version("10", 100, changed(102)), []Attributes{old}, "9"},
+		{"and writes after that", 105, version("10", 100, changed(102)), []Attributes{old}, "10"},
 		{"one that was changed since was", 200, version("10", 100, changed(199.9)), []Attributes{old}, "10"},
 		{"one that has just become valid was not", 102.9, version("10", 0, func(a *Attributes) { a.NotBefore = at(100) }), []Attributes{old}, "9"},
 		{"nor one that is not valid yet", 200, version("10", 100, later), []Attributes{old}, "9"},
@@ -102,7 +104,7 @@ func TestRing_UsableLate(t *testing.T) {
 	usable := version("10", 100, changed(150.1))
 	for _, before := range [][]Attributes{nil, {version("10", 100, disabled)}, {version("10", 100, later)}, {version("10", 100, expired)}} {
 		r := newRing()
-		r.resume(ringKey.WithVersion("9"), at(0), at(0))
+		r.resume(ringKey.WithVersion("9"), at(0))
 		for _, a := range before {
 			r.learn(a, nil)
 			require.Empty(t, r.candidates(at(150)))
@@ -112,24 +114,29 @@ func TestRing_UsableLate(t *testing.T) {
 	}
 	// Its time of validity comes without a change.
 	r := newRing()
-	r.resume(ringKey.WithVersion("9"), at(0), at(0))
+	r.resume(ringKey.WithVersion("9"), at(0))
 	r.learn(version("10", 100, later), nil)
 	require.Empty(t, r.candidates(at(100+24*60-0.1)))
 	require.Equal(t, at(103+24*60), r.due(r.candidates(at(100 + 24*60))[0], at(100+24*60)))
 }
 
 // What wrote when the process before this one was pinned has no known creation: until
-// it is seen, nothing that was there at the start counts as newer.
+// it is seen, nothing that was there at the first look counts as newer.
 func TestRing_ResumesOneOfUnknownCreation(t *testing.T) {
 	r := newRing()
-	r.resume(ringKey.WithVersion("10"), time.Time{}, at(200))
+	r.resume(ringKey.WithVersion("10"), time.Time{})
+	r.guess(at(200))
 	r.learn(version("9", 0), nil)
 	require.Empty(t, r.candidates(at(300)))
+	r.guess(at(250))
+	require.True(t, r.undated())
 	r.learn(version("11", 150), []Attributes{version("10", 100)})
+	require.False(t, r.undated())
 	require.Equal(t, []string{"11"}, names(r.candidates(at(300))))
 
 	r = newRing()
-	r.resume(ringKey.WithVersion("10"), time.Time{}, at(200))
+	r.resume(ringKey.WithVersion("10"), time.Time{})
+	r.guess(at(200))
 	r.learn(version("11", 201), nil)
 	require.Equal(t, []string{"11"}, names(r.candidates(at(300))), "created after the start")
 }
@@ -139,16 +146,16 @@ func TestRing_ResumesOneOfUnknownCreation(t *testing.T) {
 func TestRing_Switch(t *testing.T) {
 	last := 103 - lastLook.Minutes()
 	r := newRing()
-	r.resume(ringKey.WithVersion("9"), at(0), at(0))
+	r.resume(ringKey.WithVersion("9"), at(0))
 	r.learn(version("10", 100), nil)
 	m := r.find("10")
 	require.Equal(t, step{verify: m}, r.next(now(100)))
-	m.verified(here(100), true)
+	m.verified(here(100))
 	require.Equal(t, lastLook, at(103).Sub(at(100.1))-r.next(now(100.1)).wait)
 	require.Equal(t, step{look: m}, r.next(now(last)))
 	m.looked = here(last)
 	require.Equal(t, step{verify: m}, r.next(now(last)))
-	m.verified(here(last), true)
+	m.verified(here(last))
 	require.Equal(t, lastLook, r.next(now(last)).wait.Round(time.Microsecond))
 	require.Equal(t, step{adopt: m}, r.next(now(103)))
 	require.Equal(t, step{adopt: m}, r.next(now(103.5)), "a slow vault takes its time")
@@ -156,10 +163,10 @@ func TestRing_Switch(t *testing.T) {
 
 	m.looked = here(104)
 	require.Equal(t, step{verify: m}, r.next(now(104)))
-	m.verified(here(104), false)
+	m.failed(here(104), false)
 	require.Equal(t, verifyAgain, r.next(now(104)).wait)
 	require.Equal(t, step{verify: m}, r.next(now(104.2)), "it has to succeed")
-	m.verified(here(104.2), true)
+	m.verified(here(104.2))
 	require.Equal(t, step{adopt: m}, r.next(now(104.2)))
 }
 
@@ -174,10 +181,10 @@ func TestRing_LastLook(t *testing.T) {
 		"overtaken": {version("11", 102.5), func(r *ring) step { return step{verify: r.find("11")} }},
 	} {
 		r := newRing()
-		r.resume(ringKey.WithVersion("9"), at(0), at(0))
+		r.resume(ringKey.WithVersion("9"), at(0))
 		r.learn(version("10", 100), nil)
 		m := r.find("10")
-		m.verified(here(100), true)
+		m.verified(here(100))
 		last := 103 - lastLook.Minutes()
 		require.Equal(t, step{look: m}, r.next(now(last)), name)
 		r.learn(c.shown, nil)
@@ -192,18 +199,18 @@ func TestRing_LastLook(t *testing.T) {
 // turn to the one before it.
 func TestRing_TheNewestFails(t *testing.T) {
 	r := newRing()
-	r.resume(ringKey.WithVersion("9"), at(0), at(0))
+	r.resume(ringKey.WithVersion("9"), at(0))
 	r.learn(version("11", 112), []Attributes{version("10", 100)})
 	m := r.find("11")
 	require.Equal(t, step{verify: m}, r.next(now(112)))
-	m.verified(here(112), false)
+	m.failed(here(112), false)
 	m = r.find("10")
 	require.Equal(t, step{verify: m}, r.next(now(112)))
-	m.verified(here(112), true)
-	r.find("11").verified(here(114.9), false)
+	m.verified(here(112))
+	r.find("11").failed(here(114.9), false)
 	require.Equal(t, step{look: m}, r.next(now(115)), "its time is counted anew from the newer one's creation")
 	m.looked = here(115)
-	m.verified(here(115), true)
+	m.verified(here(115))
 	require.Equal(t, step{adopt: m}, r.next(now(115)))
 }
 
@@ -214,7 +221,7 @@ func TestRing_RoomForAnOlder(t *testing.T) {
 		"expired":  version("11", 101, func(a *Attributes) { a.Expires = at(102) }),
 	} {
 		r := newRing()
-		r.resume(ringKey.WithVersion("9"), at(0), at(0))
+		r.resume(ringKey.WithVersion("9"), at(0))
 		r.learn(newer, []Attributes{version("10", 100)})
 		require.Equal(t, at(105), r.due(r.find("10"), at(102)), name)
 		require.Equal(t, []string{"10"}, names(r.candidates(at(102))), name)
@@ -224,7 +231,7 @@ func TestRing_RoomForAnOlder(t *testing.T) {
 // It never goes back, whatever the vault calls the newest (case R03).
 func TestRing_NeverBack(t *testing.T) {
 	r := newRing()
-	r.resume(ringKey.WithVersion("10"), at(100), at(100))
+	r.resume(ringKey.WithVersion("10"), at(100))
 	for minute := range 100 {
 		r.learn(version("9", 0), nil)
 		require.Equal(t, step{}, r.next(now(float64(200+minute))))

@@ -46,8 +46,10 @@ type conn struct {
 	told string // the ID that Status last told it
 	// ids are the IDs that it was told, in the order in which they came up, from the
 	// one under which it works with a seed on: that of the last Encrypt answered in
-	// time, or the first that it was told.
+	// time. Before the first such answer it is the ID told before the newest one: it may
+	// have a seed under that from another connection, and may only be asking.
 	ids       []string
+	seeded    bool // an Encrypt was answered in time
 	apiServer bool
 }
 
@@ -108,9 +110,13 @@ func (c *conn) tell(keyID func(held string) string) string {
 	if len(c.ids) > 0 {
 		held = c.ids[0]
 	}
+	before := c.told
 	c.told = keyID(held)
 	if c.told == "" || slices.Contains(c.ids, c.told) {
 		return c.told
+	}
+	if !c.seeded && before != "" {
+		c.ids = append(c.ids[:0], before)
 	}
 	if len(c.ids) == maxIDs {
 		c.ids = slices.Delete(c.ids, 1, 2) // not the one with the seed
@@ -119,8 +125,7 @@ func (c *conn) tell(keyID func(held string) string) string {
 	return c.told
 }
 
-// maxIDs bounds the IDs that a connection was told and has no seed under. One that
-// only asks for the status never has any.
+// maxIDs bounds the IDs that a connection was told and has no seed under.
 const maxIDs = 16
 
 // settle notes that an Encrypt was answered under id in time: from now on the
@@ -128,9 +133,15 @@ const maxIDs = 16
 func (c *conn) settle(id string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if i := slices.Index(c.ids, id); i > 0 {
+	switch i := slices.Index(c.ids, id); {
+	case i >= 0:
 		c.ids = slices.Delete(c.ids, 0, i)
+	case !c.seeded:
+		c.ids = slices.Insert(c.ids, 0, id) // the answer comes late
+	default:
+		return
 	}
+	c.seeded = true
 }
 
 // toldID is the key ID that Encrypt must answer under; empty if none was told.

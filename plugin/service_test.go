@@ -165,17 +165,43 @@ func TestStatus_SwitchThatEndsWhileTakenBack(t *testing.T) {
 	}
 }
 
-// One that only asks for the status is told any number of IDs.
+// One that only asks for the status is told any number of IDs, and never goes back by
+// more than the last switch. One that has a seed goes back to the ID of that.
 func TestStatus_ManySwitchesWithoutASeed(t *testing.T) {
 	r := serve(t)
-	c := r.dial(t)
-	id1 := c.status(t).KeyId
-	for i := range 50 {
-		r.keyring.rotate(fmt.Sprintf("%032x", i))
-		c.status(t)
+	watcher, writer, late := r.dial(t), r.dial(t), r.dial(t)
+	id1 := ref(version1).KeyID()
+	for _, c := range []*client{watcher, writer, late} {
+		require.Equal(t, id1, c.status(t).KeyId)
 	}
-	r.keyring.setUnfinished(true)
-	require.Equal(t, id1, c.status(t).KeyId)
+	_, err := writer.Encrypt(in3s(t), &kmsapi.EncryptRequest{Plaintext: seed()})
+	require.NoError(t, err)
+	// The answer of this one comes when all is over.
+	answer, asked := make(chan struct{}), make(chan struct{})
+	r.keyring.do(func(context.Context) error { close(asked); <-answer; return nil })
+	done := make(chan error)
+	go func() {
+		_, err := late.Encrypt(in3s(t), &kmsapi.EncryptRequest{Plaintext: seed()})
+		done <- err
+	}()
+	<-asked
+	version := func(i int) string { return fmt.Sprintf("%032x", i) }
+	for i := range 50 {
+		r.keyring.rotate(version(i))
+		for _, c := range []*client{watcher, writer, late} {
+			c.status(t)
+		}
+	}
+	close(answer)
+	require.NoError(t, <-done)
+	for range 2 {
+		r.keyring.setUnfinished(true)
+		require.Equal(t, ref(version(48)).KeyID(), watcher.status(t).KeyId)
+		require.Equal(t, id1, writer.status(t).KeyId)
+		require.Equal(t, id1, late.status(t).KeyId)
+		r.keyring.setUnfinished(false)
+		require.Equal(t, ref(version(49)).KeyID(), watcher.status(t).KeyId)
+	}
 }
 
 // While no version is known, Status fails, and names no ID.
