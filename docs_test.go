@@ -72,3 +72,26 @@ func TestDocs_AzureJSONIsTaken(t *testing.T) {
 		require.Len(t, ways, min(want, 5), "%s has each way to sign in", page)
 	}
 }
+
+// A role that is given fits the flag that its commands are for: the smaller one ends
+// in AccessDenied with the default.
+func TestDocs_RolesFitTheFlag(t *testing.T) {
+	text, err := os.ReadFile("docs/configuration.md")
+	require.NoError(t, err)
+	wrap, seen := false, map[bool]int{}
+	for paragraph := range strings.SplitSeq(string(text), "\n\n") {
+		if !strings.HasPrefix(paragraph, "    ") {
+			wrap = strings.Contains(paragraph, "With `--key-operations=wrap`")
+			if !wrap && !strings.HasPrefix(paragraph, "Without that flag") {
+				continue
+			}
+			seen[wrap]++
+			continue
+		}
+		if strings.Contains(paragraph, "--role") || strings.Contains(paragraph, "set-policy") {
+			small := strings.Contains(paragraph, "Service Encryption User") || strings.Contains(paragraph, "wrapKey unwrapKey")
+			require.Equal(t, wrap, small, paragraph)
+		}
+	}
+	require.Equal(t, map[bool]int{false: 3, true: 3}, seen, "RBAC, access policies and Managed HSM")
+}
