@@ -1,7 +1,9 @@
 package deps_test
 
 import (
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -94,4 +96,59 @@ func TestDocs_RolesFitTheFlag(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[bool]int{false: 3, true: 3}, seen, "RBAC, access policies and Managed HSM")
+}
+
+// The look into etcd before an old version is disabled says yes only if it has seen
+// something and all of it was under the new key.
+func TestDocs_EtcdCheck(t *testing.T) {
+	page, err := os.ReadFile("docs/operation.md")
+	require.NoError(t, err)
+	snippet := regexp.MustCompile(`(?s)    \(set -o pipefail\n.*?done"\)\n`).FindString(string(page))
+	require.NotEmpty(t, snippet)
+	newID, oldID := strings.Repeat("ab", 32), strings.Repeat("cd", 32)
+	snippet = strings.ReplaceAll(snippet, "'<key ID>'", `"$NEW"`)
+	// As etcdctl 3.7 prints them.
+	object := func(resource, name, value string) string {
+		return fmt.Sprintf("\"Key\" : %q\n\"CreateRevision\" : 2\n\"Value\" : %q\n\"Lease\" : 0\n", "/registry/"+resource+"/"+name, value)
+	}
+	under := func(id string) string { return "k8s:enc:kms:v2:azure:\n\x90\x03\xff\"\n \\\x12@" + id + "\x1a\x80\x02" }
+	good := map[string]string{
+		"secrets":    object("secrets", "a/b", under(newID)) + object("secrets", "a/c", under(newID)),
+		"configmaps": object("configmaps", "a/d", under(newID)),
+	}
+	for name, tc := range map[string]struct {
+		new     string
+		secrets string // in the place of the good ones
+		fail    string // what etcdctl does after that
+		says    string
+		no      bool
+	}{
+		"all new":                 {newID, good["secrets"], "", "/registry/secrets/: 2 objects, 2 under the new key\n/registry/configmaps/: 1 objects, 1 under the new key", false},
+		"one old":                 {newID, good["secrets"] + object("secrets", "x/y", under(oldID)), "", "not under the new key: \"/registry/secrets/x/y\"\n/registry/secrets/: 3 objects, 2 under", true},
+		"one not encrypted":       {newID, object("secrets", "x/y", "k8s\x00 "+newID), "", "not under the new key: \"/registry/secrets/x/y\"", true},
+		"a hash for the key ID":   {"sha256:" + newID, good["secrets"], "", "2 objects, 0 under", true},
+		"the text as it stands":   {"<key ID>", good["secrets"], "", "2 objects, 0 under", true},
+		"a wrong prefix":          {newID, "", "", "/registry/secrets/: 0 objects", true},
+		"etcd does not answer":    {newID, "", "exit 1", "/registry/secrets/: 0 objects", true},
+		"etcd ends amid its list": {newID, good["secrets"], "exit 1", "2 objects, 2 under", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for resource, text := range map[string]string{"secrets": tc.secrets, "configmaps": good["configmaps"]} {
+				require.NoError(t, os.WriteFile(filepath.Join(dir, resource), []byte(text), 0o600))
+			}
+			etcdctl := "#!/bin/sh\ncase $3 in /registry/secrets/) cat " + dir + "/secrets; " + tc.fail + ";; *) cat " + dir + "/configmaps;; esac\n"
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "etcdctl"), []byte(etcdctl), 0o700))
+			cmd := exec.Command("bash", "-c", snippet)
+			cmd.Env = append(os.Environ(), "NEW="+tc.new, "PATH="+dir+":"+os.Getenv("PATH"))
+			out, err := cmd.CombinedOutput()
+			require.NoError(t, err, "%s", out)
+			require.Contains(t, string(out), tc.says)
+			verdict := "\nall under the new key: yes\n"
+			if tc.no {
+				verdict = "\nall under the new key: no\n"
+			}
+			require.True(t, strings.HasSuffix(string(out), verdict), "%s", out)
+		})
+	}
 }
