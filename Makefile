@@ -30,6 +30,9 @@ MODULES := . test/vault test
 IN_TEST := cd test && CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath -buildvcs=false"
 export GOFLAGS
 
+# Go says nothing while it compiles.
+PATIENCE := The first time on a machine, etcd and kube-apiserver's encryption code are compiled: 5 to 16 minutes on two cores, without a word.
+
 # Linters are pinned in modules of their own, so that they never move a version
 # that the product links.
 TOOL = $(GO) tool -modfile=$(CURDIR)/test/tools/go.mod
@@ -45,12 +48,14 @@ build: ## bin/azure-kms-plugin, static and stamped with the version
 
 .PHONY: test
 test: build ## Every test but e2e, with the race detector on what we ship
+	@[[ -x $(BIN)/demo ]] || echo "$(PATIENCE)"
 	$(GO) test -race $(TESTFLAGS) ./...
 	cd test/vault && $(GO) test -race $(TESTFLAGS) ./...
 	$(IN_TEST) $(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v /test/e2e)
 
 .PHONY: demo
 demo: build ## The whole path on this machine until Ctrl-C; ARGS=--once ends by itself
+	@[[ -x $(BIN)/demo ]] || echo "$(PATIENCE)"
 	$(IN_TEST) $(GO) build -o ../$(BIN)/demo ./demo
 	exec $(BIN)/demo $(ARGS)
 

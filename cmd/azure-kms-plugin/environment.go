@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"unicode"
 
 	"azure-kms-plugin/keyvault"
@@ -47,7 +48,43 @@ func localWarnings(o options, cfg *keyvault.AzureConfig) (warnings []string) {
 		warnings = append(warnings, fmt.Sprintf("%s is open to every user of this machine (mode %04o), with the secret in it: make it 0600, or 0640 for a group that needs it",
 			o.configFile, info.Mode().Perm()))
 	}
+	odd := func(flag, host string) {
+		if host != "" && !inKnownCloud(host) {
+			warnings = append(warnings, fmt.Sprintf("--%s: %s is in no cloud that this program knows: if it is not meant, write the vault's public name, such as name.vault.azure.net, which is that of its private endpoint too", flag, host))
+		}
+	}
+	odd("key-url", o.keyURL.Host)
+	for _, ref := range o.decryptKeys {
+		odd("decrypt-key", ref.Host)
+	}
+	if dir := o.memoryDir(); dir != "" {
+		if err := checkDir(dir); err != nil {
+			warnings = append(warnings, fmt.Sprintf("--state-dir: no file can be made in %s (%v): nothing is remembered over a restart until uid %d, gid %d can write there", dir, err, os.Geteuid(), os.Getegid()))
+		}
+	}
 	return append(warnings, cfg.Unused()...)
+}
+
+// inKnownCloud reports whether a host is that of a vault or Managed HSM of one of
+// Azure's clouds. Others are taken: there are clouds that are not in the table.
+func inKnownCloud(host string) bool {
+	_, domain, _ := strings.Cut(host, ".")
+	for _, name := range []string{"AzurePublicCloud", "AzureUSGovernmentCloud", "AzureChinaCloud"} {
+		if cloud, err := keyvault.ParseCloud(name); err == nil && (strings.EqualFold(domain, cloud.VaultSuffix) || strings.EqualFold(domain, cloud.HSMSuffix)) {
+			return true
+		}
+	}
+	return false
+}
+
+// checkDir reports why no file can be made in a directory. Nothing is written: what is
+// kept there comes only when the key has been used.
+func checkDir(dir string) error {
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return syscall.ENOTDIR
+	}
+	const write, enter = 2, 1
+	return syscall.Access(dir, write|enter)
 }
 
 // proxySchemes are those that net/http speaks.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -74,6 +75,35 @@ func TestLocalWarnings(t *testing.T) {
 	require.Len(t, warnings, 1)
 	require.Contains(t, warnings[0], "SSL_CERT_FILE: ")
 
+	t.Setenv("SSL_CERT_FILE", "")
+	for _, wrong := range []string{filepath.Join(dir, "gone"), cfg} {
+		azure, err := keyvault.ReadConfig(cfg)
+		require.NoError(t, err)
+		require.Empty(t, localWarnings(options{configFile: cfg, stateDir: dir}, azure))
+		warnings = localWarnings(options{configFile: cfg, stateDir: wrong}, azure)
+		require.Contains(t, strings.Join(warnings, "\n"), "--state-dir: no file can be made in "+wrong+" (n")
+	}
+
+	// A host of no cloud is for those that this program does not know, and for typing errors.
+	azure, err := keyvault.ReadConfig(cfg)
+	require.NoError(t, err)
+	for host, odd := range map[string]bool{
+		"KvLab.vault.azure.net": false, "h.managedhsm.usgovcloudapi.net": false, "kvlab.vault.azure.cn": false,
+		"example.com": true, "kvlab.privatelink.vaultcore.azure.net": true, "kvlab.vault.azure.com": true, "vault.azure.net": true,
+	} {
+		ref := keyvault.Ref{Host: host, Name: "k1"}
+		for flag, o := range map[string]options{"--key-url": {keyURL: ref}, "--decrypt-key": {decryptKeys: []keyvault.Ref{ref}}} {
+			o.configFile, o.stateDir = cfg, dir
+			warnings := localWarnings(o, azure)
+			if !odd {
+				require.Empty(t, warnings, host)
+				continue
+			}
+			require.Len(t, warnings, 1, host)
+			require.True(t, strings.HasPrefix(warnings[0], flag+": "+host+" is in no cloud"), warnings[0])
+		}
+	}
+
 	o, faults := parse(append([]string{"--proxy-address=relay.example"}, goodKey...))
 	require.Empty(t, faults)
 	require.Contains(t, strings.Join(o.warnings, "\n"), "--proxy-mode is not on")
@@ -88,4 +118,16 @@ func TestEnvironment_Good(t *testing.T) {
 	for _, s := range []string{"", "*", "a.example, .b.example,10.0.0.0/8,,fd00::/8,127.0.0.1:80,::1"} {
 		require.True(t, isNoProxy(s), s)
 	}
+}
+
+// A port that cannot be had says what to do about it.
+func TestListen_Faults(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer ln.Close()
+	l, faults := listen(options{healthzAddr: ln.Addr().String(), metricsAddr: "192.0.2.1:0"})
+	defer l.close()
+	require.Len(t, faults, 2)
+	require.Regexp(t, `^--healthz-port: port \d+ cannot be listened on: .*in use; another process has it, .* give another port, or 0 for none$`, faults[0])
+	require.Regexp(t, `^--metrics-addr: port 0 cannot .*; this machine has no such address: `, faults[1])
 }

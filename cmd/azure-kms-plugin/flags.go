@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -124,7 +125,11 @@ func scan(args []string) (values flagValues, faults []string) {
 		switch {
 		case err == nil && len(rest) == 0:
 		case err == nil:
-			if !(skipValue && len(rest) == len(before)) {
+			switch name := switchBefore(fs, before[:len(before)-len(rest)]); {
+			case skipValue && len(rest) == len(before):
+			case name != "" && isBool(rest[0]):
+				faults = append(faults, fmt.Sprintf("--%s: its value %s stands apart: write --%s=%s", name, rest[0], name, rest[0]))
+			default:
 				faults = append(faults, fmt.Sprintf("%q is not a flag: flags begin with - or --", cut(rest[0])))
 			}
 			rest = rest[1:]
@@ -143,6 +148,23 @@ func scan(args []string) (values flagValues, faults []string) {
 		skipValue = false
 	}
 	return values, faults
+}
+
+// switchBefore returns the switch that ends a part of a command line without a value.
+func switchBefore(fs *flag.FlagSet, args []string) string {
+	if len(args) == 0 || strings.Contains(args[len(args)-1], "=") {
+		return ""
+	}
+	name := flagName(args[len(args)-1])
+	if f := fs.Lookup(name); f == nil || !f.Value.(collector).toggle {
+		return ""
+	}
+	return name
+}
+
+func isBool(s string) bool {
+	_, err := strconv.ParseBool(s)
+	return err == nil
 }
 
 func flagName(arg string) string {

@@ -88,10 +88,17 @@ func (o *options) readKey(r *reader) {
 	o.wrap = r.oneOf("key-operations", "encrypt", "wrap") == "wrap"
 	if r.given("key-url") {
 		o.keyURL = r.keyURL("key-url", r.values["key-url"][len(r.values["key-url"])-1])
-		for _, flag := range append(triplet, "managed-hsm") {
+		for _, flag := range triplet {
 			if r.given(flag) {
-				r.fault(flag, "--key-url says the same: give one or the other")
+				r.fault(flag, "--key-url names the key already: give one or the other")
 			}
+		}
+		switch hsm := isHSM(o.keyURL.Host); {
+		case !r.given("managed-hsm") || o.keyURL.Host == "":
+		case hsm == o.managedHSM:
+			r.fault("managed-hsm", "the host of --key-url says the same: leave this flag out")
+		default:
+			r.fault("managed-hsm", "the host of --key-url, %s, says the opposite: leave this flag out, if the URL is right", o.keyURL.Host)
 		}
 	} else {
 		o.vault, o.keyName = r.required("keyvault-name"), r.required("key-name")
@@ -109,6 +116,12 @@ func (o *options) readKey(r *reader) {
 			o.decryptKeys = append(o.decryptKeys, ref)
 		}
 	}
+}
+
+// isHSM reports whether a host is a Managed HSM's, in whatever cloud.
+func isHSM(host string) bool {
+	_, domain, _ := strings.Cut(host, ".")
+	return strings.HasPrefix(strings.ToLower(domain), "managedhsm.")
 }
 
 // readVersion reads --key-version. Without it the newest version is followed,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"syscall"
 )
 
 // listeners are the TCP ports; nil where one is switched off.
@@ -25,7 +26,7 @@ func listen(o options) (l listeners, faults []string) {
 			if op, ok := errors.AsType[*net.OpError](err); ok {
 				cause = op.Err
 			}
-			faults = append(faults, fmt.Sprintf("--%s: port %s cannot be listened on: %v", flag, port, cause))
+			faults = append(faults, fmt.Sprintf("--%s: port %s cannot be listened on: %v; %s", flag, port, cause, portRemedy(cause)))
 			return nil
 		}
 		return ln
@@ -33,6 +34,19 @@ func listen(o options) (l listeners, faults []string) {
 	l.healthz = bind("healthz-port", o.healthzAddr)
 	l.metrics = bind("metrics-addr", o.metricsAddr)
 	return l, faults
+}
+
+// portRemedy says what to do about a port that cannot be listened on.
+func portRemedy(cause error) string {
+	switch {
+	case errors.Is(cause, syscall.EADDRINUSE):
+		return "another process has it, such as a second plugin on this machine: give another port, or 0 for none"
+	case errors.Is(cause, syscall.EACCES):
+		return "low ports are for root: give one above 1023, or 0 for none"
+	case errors.Is(cause, syscall.EADDRNOTAVAIL):
+		return "this machine has no such address: give one of its own, or the port alone"
+	}
+	return "give another port, or 0 for none"
 }
 
 func (l listeners) close() {

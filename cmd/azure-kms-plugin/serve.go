@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -80,6 +83,9 @@ func signIn(o options, log *zap.Logger) (id identity, faults []string) {
 		return id, faults // already reported
 	}
 	cfg, err := keyvault.ReadConfig(o.configFile)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf(`%w; this file says how to sign in: {"useManagedIdentityExtension": true} is enough for the managed identity of the machine, and docs/configuration.md has the other ways`, err)
+	}
 	if err == nil {
 		faults = append(faults, o.otherClouds(cfg)...)
 		id.config = cfg

@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	out := fs.String("out", "", "a `folder` to write bench.md and bench.json to")
 	floor := fs.String("floor", "bin/bench-floor", "the `binary` of the plainest server")
 	idle := fs.Duration("idle", 0, "how long calls of an idle plugin are counted; 0: 15m, or 65s with -quick")
-	quick := fs.Bool("quick", false, "a tenth of the rounds and a short idle window: a look, not a result")
+	quick := fs.Bool("quick", false, "a tenth of the rounds and a short idle window: a look that judges nothing")
 	if err := fs.Parse(args); err != nil {
 		return 64
 	}

@@ -93,3 +93,21 @@ func TestReport_Write(t *testing.T) {
 	r.text(&text)
 	require.Contains(t, text.String(), "1 of the figures missed")
 }
+
+// A quick run has too few rounds to fail anybody, and too few to praise.
+func TestReport_QuickIsNotJudged(t *testing.T) {
+	bad := good("ours")
+	bad.IdleRSS = 99
+	r := report{Quick: true, Targets: []*figures{bad}, Bare: good("bare"), Plain: good("plain")}
+	require.Empty(t, r.missed(), "the exit status follows from this")
+	var text, md bytes.Buffer
+	r.text(&text)
+	r.markdown(&md)
+	for _, out := range []string{text.String(), md.String()} {
+		require.Contains(t, out, "99.0")
+		require.Contains(t, out, "not judged")
+		for _, verdict := range []string{"PASS", "miss", "All figures hold"} {
+			require.NotContains(t, out, verdict)
+		}
+	}
+}

@@ -163,10 +163,7 @@ func (s *scene) each(ctx context.Context, what string, do func(context.Context, 
 	}
 }
 
-// secretPrefix begins the names of the secrets that are counted.
-const secretPrefix = "demo-"
-
-func secretName(i int) string { return fmt.Sprintf("%s%05d", secretPrefix, i) }
+func secretName(i int) string { return fmt.Sprintf("demo-%05d", i) }
 
 func demoSecret(i int) *corev1.Secret { return namedSecret(secretName(i)) }
 

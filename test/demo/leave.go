@@ -13,6 +13,7 @@ func leaveRunning(ctx context.Context, s *scene) error {
 	t.item("ready", "%s?verbose", s.plugin.ReadyzURL)
 	t.item("metrics", "%s", s.plugin.MetricsURL)
 	t.item("vault", "%s  (the emulator: keys, faults, counts)", s.vault.AdminURL())
+	t.item("etcd", "%s  (etcdctl --endpoints=%s get --prefix --keys-only /registry)", s.etcd.URL, s.etcd.URL)
 	t.item("log", "%s", s.plugin.LogFile())
 	t.say("\n   Disable the key, look at /readyz (within 30 seconds), enable it again:")
 	patch := fmt.Sprintf("curl -X PATCH %s/vaults/%s/keys/%s/current -d", s.vault.AdminURL(), vaultName, keyName)

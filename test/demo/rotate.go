@@ -24,7 +24,7 @@ const clockError = 2 * time.Second
 const statusAge = 20 * time.Second
 
 // canary is a secret beside the others: it is rewritten until the API server has
-// the new key, so that none of the others is.
+// the new key, so that none of the others is. It is counted with them.
 const canary = "canary"
 
 // rotateKey makes a new version of the key in the vault and tells what the
@@ -42,6 +42,7 @@ func rotateKey(ctx context.Context, s *scene) error {
 	}
 	t.item("rotated", "the newest version is %s; the plugin is not told", s.next)
 	t.item("pace", "a look every %v, a switch %v after creation; in production 1 min and 3 min", pollInterval, activationDelay)
+	t.item("", "the vault tells both in whole seconds, so it may be up to two earlier")
 	after := func(e event) string { return fmt.Sprintf("after %.1f s", e.Time.Sub(began).Seconds()) }
 
 	learned, err := s.await(ctx, msgLearned, nil)
@@ -55,7 +56,7 @@ func rotateKey(ctx context.Context, s *scene) error {
 	}
 	t.item("verified", "%s: a round trip under it, encrypt and decrypt", after(verified))
 
-	left := t.clock("writes with it", "in %v", time.Until(learned.WritesFrom))
+	left := t.clock("writes with it", "in about %v", time.Until(learned.WritesFrom))
 	adopted, err := s.await(ctx, msgChanged, left.tick)
 	left.end()
 	if err != nil {
@@ -109,7 +110,7 @@ func waitForAPIServer(ctx context.Context, s *scene) error {
 	}
 	wait.end()
 	t.good("the API server writes under the new key, %.1f s after the switch", time.Since(s.switched).Seconds())
-	return s.tellVersions(ctx, s.opts.secrets, 0)
+	return s.tellVersions(ctx, s.opts.secrets, 1, ": the canary, which was rewritten until then")
 }
 
 // rewriteSecrets is a storage migration: each secret is read and updated without
@@ -126,7 +127,7 @@ func rewriteSecrets(ctx context.Context, s *scene) error {
 		return err
 	}
 	s.term.good("%s rewritten in %v", thousands(s.opts.secrets), time.Since(began).Round(time.Millisecond))
-	if err := s.tellVersions(ctx, 0, s.opts.secrets); err != nil {
+	if err := s.tellVersions(ctx, 0, s.opts.secrets+1, ", with the canary"); err != nil {
 		return err
 	}
 	return s.tellCalls()

@@ -112,6 +112,7 @@ func (s *Server) adminAddFault(r *http.Request) (any, error) {
 	if err := read(r, &f); err != nil {
 		return nil, err
 	}
+	f.Op = Op(strings.ToLower(string(f.Op)))
 	id, err := s.TryFault(f)
 	return map[string]FaultID{"id": id}, err
 }

@@ -155,3 +155,26 @@ func TestTheAdminPortSaysWhatIsWrong(t *testing.T) {
 		require.Contains(t, out.Error, tc.text)
 	}
 }
+
+// az writes wrapKey, and the service's paths wrapkey: the admin API takes either.
+func TestAdminTakesOperationsInAnyCase(t *testing.T) {
+	srv := start(t, vault.Config{})
+	for _, call := range [][3]string{
+		{"POST", "/vaults/kvlab", ""},
+		{"POST", "/principals", `{"clientId":"app-2","secrets":["s"]}`},
+		{"PUT", "/vaults/kvlab/access/app-2", `["wrapKey","UnwrapKey","get"]`},
+		{"POST", "/vaults/kvlab/keys/k1", `{"ops":["wrapkey","unwrapKey"]}`},
+		{"PATCH", "/vaults/kvlab/keys/k1/current", `{"ops":["Encrypt","UNWRAPKEY"]}`},
+		{"POST", "/faults", `{"op":"wrapKey","status":503}`},
+	} {
+		var out map[string]any
+		require.Equal(t, 200, admin(t, srv, call[0], call[1], call[2], &out), "%s: %v", call, out)
+	}
+	var versions []struct{ Ops []string }
+	require.Equal(t, 200, admin(t, srv, "GET", "/vaults/kvlab/keys/k1", "", &versions))
+	require.Equal(t, []string{"encrypt", "unwrapKey"}, versions[0].Ops, "as the service spells them")
+	for _, f := range srv.Faults() {
+		require.Equal(t, vault.OpWrapKey, f.Op)
+	}
+	require.Equal(t, 400, admin(t, srv, "PATCH", "/vaults/kvlab/keys/k1/current", `{"ops":["wrap"]}`, nil))
+}

@@ -7,6 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 )
 
@@ -70,7 +72,22 @@ func (s *Server) adminAllow(r *http.Request) (any, error) {
 	if err = errors.Join(err, read(r, &perms)); err != nil {
 		return nil, err
 	}
+	for i, p := range perms { // az and access policies write wrapKey
+		perms[i] = Permission(strings.ToLower(string(p)))
+	}
 	return nil, v.Allow(r.PathValue("principal"), perms...)
+}
+
+// spelled gives each of key_ops the case that the service wants: people write both
+// wrapKey and wrapkey. What is none stays as it is, to be refused.
+func spelled(ops []string) []string {
+	out := slices.Clone(ops)
+	for i, op := range out {
+		if known := slices.IndexFunc(allKeyOps, func(known string) bool { return strings.EqualFold(known, op) }); known >= 0 {
+			out[i] = allKeyOps[known]
+		}
+	}
+	return out
 }
 
 type adminVersion struct {
@@ -110,7 +127,7 @@ func (s *Server) adminCreateKey(r *http.Request) (any, error) {
 	if err = errors.Join(err, read(r, &in)); err != nil {
 		return nil, err
 	}
-	o := KeyOptions{Bits: in.Bits, Version: in.Version, Ops: in.Ops, Disabled: in.Enabled != nil && !*in.Enabled}
+	o := KeyOptions{Bits: in.Bits, Version: in.Version, Ops: spelled(in.Ops), Disabled: in.Enabled != nil && !*in.Enabled}
 	for _, t := range []struct {
 		from *time.Time
 		to   *time.Time
@@ -166,7 +183,7 @@ func (s *Server) adminPatchKey(r *http.Request) (any, error) {
 		err = errors.Join(err, v.SetExpires(name, id, *in.Expires))
 	}
 	if in.Ops != nil {
-		err = errors.Join(err, v.SetKeyOps(name, id, in.Ops...))
+		err = errors.Join(err, v.SetKeyOps(name, id, spelled(in.Ops)...))
 	}
 	return nil, err
 }

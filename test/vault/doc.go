@@ -53,7 +53,7 @@
 //	POST   /vaults/HOST                               make a vault or Managed HSM
 //	PATCH  /vaults/HOST                               {"access","network","tenant","lag","alternate","clockSkew"}
 //	DELETE /vaults/HOST                               its name is gone
-//	PUT    /vaults/HOST/access/CLIENT_ID              ["get","decrypt",...]
+//	PUT    /vaults/HOST/access/CLIENT_ID              ["get","decrypt","wrapKey",...], in any case
 //	GET    /vaults/HOST/keys/NAME                     the versions, oldest first
 //	POST   /vaults/HOST/keys/NAME                     new version: {"bits","version","pem","enabled","notBefore","expires","created","ops"}
 //	PATCH  /vaults/HOST/keys/NAME/VERSION             {"enabled","notBefore","expires","ops"}; VERSION may be "current"

@@ -6,6 +6,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"flag"
@@ -83,6 +84,15 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 			return 1
 		}
 		config = path
+		// The secret in it is good for this emulator only. Another one may have
+		// written its own there meanwhile.
+		if ours, err := os.ReadFile(path); err == nil {
+			defer func() {
+				if now, err := os.ReadFile(path); err == nil && bytes.Equal(now, ours) {
+					os.Remove(path)
+				}
+			}()
+		}
 		fmt.Fprintf(stdout, "config:  %s\n", path)
 	}
 	if *key != "" && config != "" {

@@ -56,6 +56,7 @@ func TestRunPrintsWhereItIsAndStopsWhenTold(t *testing.T) {
 	}
 	_, err = os.Stat(state.CAFile)
 	require.ErrorIs(t, err, os.ErrNotExist, "it leaves nothing behind")
+	require.NoFileExists(t, dir+"/azure.json", "nobody can sign in by it any more")
 	_, err = os.Stat(sockets)
 	require.ErrorIs(t, err, os.ErrNotExist)
 }
