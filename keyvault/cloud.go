@@ -55,8 +55,9 @@ func ParseCloud(name string) (Cloud, error) {
 	return Cloud{}, fmt.Errorf("%q is not a known cloud: use one of %s", name, strings.Join(valid, ", "))
 }
 
-// cloudOf finds the cloud that a vault's host belongs to.
-func cloudOf(host string) (Cloud, bool) {
+// CloudOf finds the cloud that a vault's host belongs to. There are clouds that are not
+// in the table.
+func CloudOf(host string) (Cloud, bool) {
 	_, domain, _ := strings.Cut(host, ".")
 	for _, c := range clouds {
 		if strings.EqualFold(domain, c.VaultSuffix) || strings.EqualFold(domain, c.HSMSuffix) {
@@ -64,12 +65,6 @@ func cloudOf(host string) (Cloud, bool) {
 		}
 	}
 	return Cloud{}, false
-}
-
-// isHSM reports whether a host is a Managed HSM's, in whatever cloud.
-func isHSM(host string) bool {
-	_, domain, _ := strings.Cut(host, ".")
-	return strings.HasPrefix(strings.ToLower(domain), "managedhsm.")
 }
 
 // VaultHost is the DNS name of a vault or Managed HSM. The name keeps its case

@@ -85,7 +85,7 @@ func (c *AzureConfig) Method() string {
 // CheckHost reports a vault that is in another cloud than the one to sign in to.
 // Without a word about the cloud, ways to sign in that do not depend on it work in any.
 func (c *AzureConfig) CheckHost(host string) error {
-	is, ok := cloudOf(host)
+	is, ok := CloudOf(host)
 	m, _ := c.method()
 	if !ok || is.Name == c.Cloud().Name || c.CloudName == "" && (m == methodManaged || m == methodDataPlane) {
 		return nil

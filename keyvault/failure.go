@@ -86,12 +86,10 @@ func (c *call) ended(ctx context.Context) *Error {
 			e.Cause = delay.Cause
 			e.Text += ": " + delay.Text
 		}
-	case s.pending && s.resolving != "":
-		// The resolver's own time-out is longer than any caller's patience.
-		e.Cause = CauseDNS
-		e.Text = fmt.Sprintf("%s: the resolver does not answer for %s within %s%s", where(c.ref), clean(s.resolving, 253), within, s.before())
 	case s.pending || s.failure == nil && s.err == nil:
-		e.Text = fmt.Sprintf("%s: no answer from %s within %s%s", where(c.ref), c.ref.Host, within, s.before())
+		silence, cause := s.silence(c.ref.Host)
+		e.Cause = cause
+		e.Text = fmt.Sprintf("%s: %s within %s%s", where(c.ref), silence, within, s.before())
 	default:
 		last := s.failure
 		if last == nil {
@@ -102,6 +100,15 @@ func (c *call) ended(ctx context.Context) *Error {
 		return last
 	}
 	return e
+}
+
+// silence says who does not answer, while an exchange with a host is under way. The
+// resolver's own time-out is longer than any caller's patience.
+func (s snapshot) silence(host string) (string, Cause) {
+	if s.pending && s.resolving != "" {
+		return "the resolver does not answer for " + clean(s.resolving, 253), CauseDNS
+	}
+	return "no answer from " + host, CauseTimeout
 }
 
 // before tells what an earlier try of the same call has seen.

@@ -107,7 +107,7 @@ func (c *FollowConfig) check() error {
 func CheckPace(key Ref, poll, delay *time.Duration) error {
 	if *delay == 0 {
 		*delay = DefaultActivationDelay
-		if isHSM(key.Host) {
+		if key.IsHSM() {
 			*delay = DefaultHSMActivationDelay
 		}
 	}

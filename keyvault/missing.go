@@ -115,7 +115,7 @@ func (c *Client) look(ctx context.Context, ref Ref) finding {
 			reason: KeyNotFound, seen: "the key exists, but not this version of it",
 			mend: "; check the version; one that is some minutes old may not have reached this replica yet, and a key that was made anew under the same name opens nothing older",
 		}
-	case unseen && isHSM(ref.Host):
+	case unseen && ref.IsHSM():
 		return finding{
 			reason: KeyNotFound, seen: "no such key or version, or it is deleted: " + officerOnly,
 			mend: mend(&Error{Reason: KeyNotFound}),

@@ -239,7 +239,7 @@ func (c *Client) Deleted(ctx context.Context, ref Ref) (Attributes, error) {
 		return err
 	})
 	if failure != nil {
-		if failure.Reason == AccessDenied && isHSM(ref.Host) {
+		if failure.Reason == AccessDenied && ref.IsHSM() {
 			failure = failure.at(OpGet, ref)
 			failure.Text = fmt.Sprintf("%s: %s (%s)", where(ref), officerOnly, httpText(failure, ""))
 		}

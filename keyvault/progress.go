@@ -29,23 +29,18 @@ func (p *progress) failure() *Error {
 		return nil
 	}
 	s := t.snapshot()
-	e := &Error{Reason: CredentialsUnavailable, Cause: CauseTimeout}
+	e := &Error{Reason: CredentialsUnavailable, Cause: CauseServer}
 	switch {
-	case s.pending && s.resolving != "":
-		e.Cause = CauseDNS
-		e.Text = fmt.Sprintf("the resolver does not answer for %s", clean(s.resolving, 253))
 	case s.pending:
-		e.Text = fmt.Sprintf("no answer from %s", s.host)
+		e.Text, e.Cause = s.silence(s.host)
+		e.Text += s.before()
 	case s.err != nil:
-		text, cause := netCause(s.err)
-		e.Cause, e.Text = cause, fmt.Sprintf("%s: %s", s.host, text)
-		return e
+		e.Text, e.Cause = netCause(s.err)
+		e.Text = s.host + ": " + e.Text
 	case s.status >= 300:
-		e.Cause, e.Status = CauseServer, s.status
 		e.Text = fmt.Sprintf("%s: http %d", s.host, s.status)
 	default:
 		return nil
 	}
-	e.Text += s.before()
 	return e
 }

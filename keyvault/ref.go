@@ -104,6 +104,12 @@ func (r Ref) KeyIDs() []string {
 	return ids
 }
 
+// IsHSM reports whether the key is in a Managed HSM, in whatever cloud.
+func (r Ref) IsHSM() bool {
+	_, domain, _ := strings.Cut(r.Host, ".")
+	return strings.HasPrefix(strings.ToLower(domain), "managedhsm.")
+}
+
 // SameKey reports whether r and o name the same key, whatever their versions.
 // Key Vault compares hosts and names without regard to case.
 func (r Ref) SameKey(o Ref) bool {

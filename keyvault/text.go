@@ -144,7 +144,7 @@ func mend(e *Error) string {
 	case KeyNotYetValid:
 		return "; move its activation date or wait for it"
 	case AccessDenied:
-		if isHSM(e.Key.Host) {
+		if e.Key.IsHSM() {
 			action, role := hsmRole(e.Op)
 			return fmt.Sprintf("; assign it a local role of the Managed HSM that allows keys/%s, such as %q%s; a new assignment takes minutes to work", action, role, orWrap(e.Op))
 		}

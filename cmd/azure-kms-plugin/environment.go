@@ -49,7 +49,7 @@ func localWarnings(o options, cfg *keyvault.AzureConfig) (warnings []string) {
 			o.configFile, info.Mode().Perm()))
 	}
 	odd := func(flag, host string) {
-		if host != "" && !inKnownCloud(host) {
+		if _, known := keyvault.CloudOf(host); host != "" && !known {
 			warnings = append(warnings, fmt.Sprintf("--%s: %s is in no cloud that this program knows: if it is not meant, write the vault's public name, such as name.vault.azure.net, which is that of its private endpoint too", flag, host))
 		}
 	}
@@ -63,18 +63,6 @@ func localWarnings(o options, cfg *keyvault.AzureConfig) (warnings []string) {
 		}
 	}
 	return append(warnings, cfg.Unused()...)
-}
-
-// inKnownCloud reports whether a host is that of a vault or Managed HSM of one of
-// Azure's clouds. Others are taken: there are clouds that are not in the table.
-func inKnownCloud(host string) bool {
-	_, domain, _ := strings.Cut(host, ".")
-	for _, name := range []string{"AzurePublicCloud", "AzureUSGovernmentCloud", "AzureChinaCloud"} {
-		if cloud, err := keyvault.ParseCloud(name); err == nil && (strings.EqualFold(domain, cloud.VaultSuffix) || strings.EqualFold(domain, cloud.HSMSuffix)) {
-			return true
-		}
-	}
-	return false
 }
 
 // checkDir reports why no file can be made in a directory. Nothing is written: what is

@@ -93,7 +93,7 @@ func (o *options) readKey(r *reader) {
 				r.fault(flag, "--key-url names the key already: give one or the other")
 			}
 		}
-		switch hsm := isHSM(o.keyURL.Host); {
+		switch hsm := o.keyURL.IsHSM(); {
 		case !r.given("managed-hsm") || o.keyURL.Host == "":
 		case hsm == o.managedHSM:
 			r.fault("managed-hsm", "the host of --key-url says the same: leave this flag out")
@@ -116,12 +116,6 @@ func (o *options) readKey(r *reader) {
 			o.decryptKeys = append(o.decryptKeys, ref)
 		}
 	}
-}
-
-// isHSM reports whether a host is a Managed HSM's, in whatever cloud.
-func isHSM(host string) bool {
-	_, domain, _ := strings.Cut(host, ".")
-	return strings.HasPrefix(strings.ToLower(domain), "managedhsm.")
 }
 
 // readVersion reads --key-version. Without it the newest version is followed,
