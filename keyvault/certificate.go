@@ -9,6 +9,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"software.sslmate.com/src/go-pkcs12"
@@ -136,8 +137,9 @@ func pair(key crypto.PrivateKey, chain []*x509.Certificate, now time.Time) (*cli
 	if best < 0 {
 		return nil, fault
 	}
-	chain[0], chain[best] = chain[best], chain[0]
-	return &clientCertificate{rsaKey, chain}, nil
+	// The library signs with the last certificate of the key that it is given.
+	others := slices.DeleteFunc(slices.Clone(chain), func(c *x509.Certificate) bool { return rsaKey.PublicKey.Equal(c.PublicKey) })
+	return &clientCertificate{rsaKey, append([]*x509.Certificate{chain[best]}, others...)}, nil
 }
 
 func keyKind(key crypto.PrivateKey) string {

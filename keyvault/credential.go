@@ -49,10 +49,11 @@ type Credential struct {
 	cfg   *AzureConfig // the last good one; guarded by mu, as is the rest
 	used  *identity    // the last good one; nil before it is needed
 	taken *identity    // the last that got a token; nil once it is refused
-	// takenFor is what that token was for.
-	takenFor TokenRequest
-	fault    string   // that was reported last; empty when all is well
-	looking  *reading // under way; nil without one
+	// takenFor is what it got tokens for.
+	takenFor map[TokenRequest]bool
+	fault    string // that was reported last; empty when all is well
+
+	looks chan struct{} // holds one while the files are looked at
 }
 
 // NewCredential checks all that can be checked without the network.
@@ -65,7 +66,7 @@ func NewCredential(cfg *AzureConfig, opts CredentialOptions) (*Credential, error
 	if err != nil {
 		return nil, err
 	}
-	c := &Credential{cfg: cfg, opts: opts, transport: newTransporter(rt)}
+	c := &Credential{cfg: cfg, opts: opts, transport: newTransporter(rt), looks: make(chan struct{}, 1)}
 	if m == methodWorkload {
 		// Its token is short-lived, so it is nobody's fault to be here a moment
 		// before it.

@@ -3,7 +3,6 @@ package keyvault
 import (
 	"context"
 	"crypto/x509"
-	"errors"
 	"net"
 	"net/http"
 )
@@ -36,16 +35,13 @@ var (
 // HangFiles has every look at the files of c last until the returned function is
 // called, as on a file system that hangs.
 func HangFiles(c *Credential) (release func()) {
-	r := &reading{done: make(chan struct{}), err: errors.New("hung")}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.looking = r
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		c.looking = nil
-		close(r.done)
-	}
+	c.looks <- struct{}{}
+	return func() { <-c.looks }
+}
+
+// Look has a look at the files of c come to whatever look does.
+func Look(c *Credential, look func()) error {
+	return c.patiently(func() reading { look(); return reading{} }).err
 }
 
 // Audiences is how many audiences a client remembers.

@@ -1,10 +1,12 @@
 package keyvault_test
 
 import (
+	"encoding/base64"
 	"io"
 	"net/http"
 	"net/url"
 	"os"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -201,12 +203,18 @@ func TestSignIn_DataPlaneOlderButGood(t *testing.T) {
 		put := func(age time.Duration) {
 			f := identityFields(t)
 			f["not_before"] = time.Now().Add(-age).UTC().Format(time.RFC3339)
+			cert := selfSigned(t, testKey(t), time.Now().Add(-48*time.Hour), time.Now().Add(48*time.Hour+age))
+			f["client_secret"] = base64.StdEncoding.EncodeToString(pemOf(t, testKey(t), cert))
 			writeIdentity(t, path, f)
 		}
-		refuse := true
+		var bad string // the head of an assertion names its certificate
 		d := &directory{}
-		d.answer = func(_ int, _ url.Values, req *http.Request) (*http.Response, error) {
-			if refuse {
+		d.answer = func(_ int, form url.Values, req *http.Request) (*http.Response, error) {
+			head, _, _ := strings.Cut(form.Get("client_assertion"), ".")
+			if bad == "" {
+				bad = head
+			}
+			if head == bad {
 				return refuseSignIn(req, "AADSTS700027"), nil
 			}
 			return nil, nil
@@ -214,7 +222,6 @@ func TestSignIn_DataPlaneOlderButGood(t *testing.T) {
 		put(0)
 		c := signedIn(t, config, d, newWeb(), keyvault.CredentialOptions{})
 		require.Equal(t, keyvault.CredentialsRefused, decrypts(t, c).Reason)
-		refuse = false
 		put(time.Hour)
 		time.Sleep(time.Minute)
 		require.Nil(t, decrypts(t, c))
@@ -264,11 +271,70 @@ func TestCredential_FilesThatHang(t *testing.T) {
 		require.Equal(t, []string{"one", "one", "one"}, g.sent(0))
 		warns, _ := seen.take()
 		require.Len(t, warns, 1)
-		require.Contains(t, warns[0], "cannot be read within 2s: its file system hangs; what was read before is still used")
+		require.Contains(t, warns[0], "cannot be read within 2s: its file system hangs, or it takes too long to decode; what was read before is still used")
 		release()
 		token()
 		require.Equal(t, []string{"two"}, g.sent(3))
 		_, infos := seen.take()
 		require.Len(t, infos, 1)
 	})
+}
+
+// A hang that begins when the new identity has been read and refused leaves the old one
+// its way back; and what reads a file may panic without taking the process with it.
+func TestFallBack_FilesThatHang(t *testing.T) {
+	path := writeFile(t, string(secretConfig("one")))
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(map[string]string{"two": "AADSTS7000215"})
+		cfg, err := keyvault.ReadConfig(path)
+		require.NoError(t, err)
+		cred, err := keyvault.NewCredential(cfg, keyvault.CredentialOptions{Transport: &g.directory})
+		require.NoError(t, err)
+		token := func(scope string) error {
+			_, err := cred.Token(t.Context(), keyvault.TokenRequest{Scope: scope, TenantID: testTenant})
+			return err
+		}
+		const vault, hsm = "https://vault.azure.net/.default", "https://managedhsm.azure.net/.default"
+		require.NoError(t, token(vault))
+		require.NoError(t, token(hsm))
+		require.NoError(t, os.WriteFile(path, secretConfig("two"), 0o600))
+		var release func()
+		refuse := g.answer
+		g.answer = func(n int, form url.Values, req *http.Request) (*http.Response, error) {
+			if release == nil {
+				release = keyvault.HangFiles(cred)
+			}
+			return refuse(n, form, req)
+		}
+		require.NoError(t, token(vault))
+		require.Equal(t, []string{"two", "one"}, g.sent(2))
+		release()
+
+		require.ErrorContains(t, keyvault.Look(cred, func() { panic("CANARY") }), "has panicked (string)")
+		// What was taken for both is forgotten when one of them refuses it.
+		require.NoError(t, os.WriteFile(path, secretConfig("one"), 0o600))
+		require.NoError(t, token(hsm))
+		g.refused["one"] = "AADSTS7000222"
+		require.Error(t, token(vault))
+		require.NoError(t, os.WriteFile(path, secretConfig("two"), 0o600))
+		sent := len(g.forms)
+		require.Error(t, token(vault))
+		require.Equal(t, []string{"two"}, g.sent(sent), "the old one is not sent any more")
+	})
+}
+
+// Azure Arc first answers with a challenge that names a file.
+func TestSignIn_ChallengeOfTheMachinesService(t *testing.T) {
+	path := writeFile(t, `{"useManagedIdentityExtension":true}`)
+	t.Setenv("IDENTITY_ENDPOINT", "http://127.0.0.1:40342/metadata/identity/oauth2/token")
+	t.Setenv("IMDS_ENDPOINT", "http://127.0.0.1:40342")
+	d := &directory{answer: func(_ int, _ url.Values, req *http.Request) (*http.Response, error) {
+		resp := reply(req, 401, "")
+		resp.Header.Set("WWW-Authenticate", "Basic realm="+t.TempDir()+"/missing.key")
+		return resp, nil
+	}}
+	e := decrypts(t, signedIn(t, path, d, newWeb(), keyvault.CredentialOptions{}))
+	require.Equal(t, keyvault.CredentialsUnavailable, e.Reason)
+	require.Contains(t, e.Text, "must be able to read the key files of its agent")
+	require.NotContains(t, e.Text, "proxy")
 }

@@ -11,20 +11,55 @@ import (
 // read. On a file system that hangs, what was read before has to do.
 const readPatience = 2 * time.Second
 
+// A reading is what a look at the files has shown.
+type reading struct {
+	cfg *AzureConfig
+	id  *identity // nil if they are of no use, or unlike the ones before
+	err error
+}
+
+// patiently looks at the files and waits no longer than readPatience for it: nothing
+// can cut a look short. There is one at a time, so that a file system that hangs does
+// not use up threads. What comes too late is dropped.
+func (c *Credential) patiently(look func() reading) reading {
+	tooLong := reading{err: fmt.Errorf("azure.json or a file that it names cannot be read within %s: its file system hangs, or it takes too long to decode", readPatience)}
+	patience := time.NewTimer(readPatience)
+	defer patience.Stop()
+	select {
+	case c.looks <- struct{}{}:
+	case <-patience.C:
+		return tooLong
+	}
+	done := make(chan reading, 1)
+	go func() {
+		var r reading
+		defer func() {
+			if p := recover(); p != nil {
+				r = reading{err: fmt.Errorf("the reading of azure.json or a file that it names has panicked (%T)", p)}
+			}
+			<-c.looks
+			done <- r
+		}()
+		r = look()
+	}()
+	select {
+	case r := <-done:
+		return r
+	case <-patience.C:
+		return tooLong
+	}
+}
+
 // current is the identity to sign in with now. azure.json and the files that
 // it names are read for every token: they are renamed over, swapped by symbolic
 // links, rewritten in place. While one of them is of no use, perhaps because it
 // is just being written, what it said before still signs in, and the error says
 // what is wrong with it. Without an identity, the error is why there is none.
 func (c *Credential) current() (*identity, error) {
-	r := c.startReading()
-	patience := time.NewTimer(readPatience)
-	defer patience.Stop()
-	select {
-	case <-r.done:
-	case <-patience.C:
-		r = &reading{err: fmt.Errorf("azure.json or a file that it names cannot be read within %s: its file system hangs", readPatience)}
-	}
+	c.mu.Lock()
+	cfg, taken := c.cfg, c.taken
+	c.mu.Unlock()
+	r := c.patiently(func() reading { return c.look(cfg, taken) })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	id := r.id
@@ -36,35 +71,8 @@ func (c *Credential) current() (*identity, error) {
 	return id, r.err
 }
 
-// A reading is a look at the files, which nothing can cut short.
-type reading struct {
-	done chan struct{} // closed after the rest is set
-	cfg  *AzureConfig
-	id   *identity // nil if they are of no use, or unlike the ones before
-	err  error
-}
-
-// startReading looks at the files. There is one look at a time, so that a file
-// system that hangs does not use up threads.
-func (c *Credential) startReading() *reading {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.looking == nil {
-		r := &reading{done: make(chan struct{})}
-		c.looking = r
-		go func(cfg *AzureConfig, taken *identity) {
-			r.cfg, r.id, r.err = c.look(cfg, taken)
-			c.mu.Lock()
-			c.looking = nil
-			c.mu.Unlock()
-			close(r.done)
-		}(c.cfg, c.taken)
-	}
-	return c.looking
-}
-
 // look reads azure.json, or else goes by what it said last, and what that names.
-func (c *Credential) look(last *AzureConfig, taken *identity) (*AzureConfig, *identity, error) {
+func (c *Credential) look(last *AzureConfig, taken *identity) reading {
 	candidates := []*AzureConfig{last}
 	next, fault := reread(last)
 	if next != nil {
@@ -74,13 +82,13 @@ func (c *Credential) look(last *AzureConfig, taken *identity) (*AzureConfig, *id
 	for _, cfg := range candidates {
 		id, err := c.read(cfg, taken)
 		if err == nil {
-			return cfg, id, errors.Join(fault, first)
+			return reading{cfg, id, errors.Join(fault, first)}
 		}
 		if first == nil {
 			first = err
 		}
 	}
-	return nil, nil, errors.Join(fault, first)
+	return reading{err: errors.Join(fault, first)}
 }
 
 // reread is what azure.json says now; nil with the reason while that is of no use.
@@ -120,30 +128,43 @@ func (c *Credential) read(cfg *AzureConfig, taken *identity) (*identity, error) 
 // expired is forgotten, so that both are asked for only while the old one may be of
 // use; but not for what it was never taken for, such as a vault elsewhere.
 func (c *Credential) fallBack(id *identity, req TokenRequest, failure *Error) *identity {
-	if failure.Reason != CredentialsRefused {
+	taken := c.other(id, req, failure)
+	if taken == nil {
 		return nil
 	}
+	// If azure.json has changed, what the old one names may still be renewed.
+	r := c.patiently(func() reading {
+		next, err := c.read(taken.cfg, taken)
+		return reading{id: next, err: err}
+	})
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	old := taken
+	if r.id != nil && !r.id.same(id) {
+		old = r.id
+	}
+	if !old.expired() {
+		return old
+	}
+	if c.taken == taken {
+		c.taken = nil
+	}
+	return nil
+}
+
+// other is the identity that got the last token, if it is not the one refused.
+func (c *Credential) other(id *identity, req TokenRequest, failure *Error) *identity {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
-	case c.taken == nil:
+	case failure.Reason != CredentialsRefused || c.taken == nil:
 		return nil
-	case c.taken.same(id):
-		if c.takenFor == req {
-			c.taken = nil
-		}
-		return nil
-	}
-	old := c.taken
-	// If azure.json has changed, what the old one names may still be renewed.
-	if next, err := c.read(old.cfg, old); err == nil && !next.same(id) {
-		old = next
-	}
-	if old.expired() {
+	case !c.taken.same(id):
+		return c.taken
+	case c.takenFor[req]:
 		c.taken = nil
-		return nil
 	}
-	return old
+	return nil
 }
 
 // accepted notes that id got a token in spite of fault, which may be nil. Nothing
@@ -151,7 +172,11 @@ func (c *Credential) fallBack(id *identity, req TokenRequest, failure *Error) *i
 func (c *Credential) accepted(id *identity, req TokenRequest, fault error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.used, c.taken, c.takenFor = id, id, req
+	if c.taken == nil || !c.taken.same(id) || len(c.takenFor) >= maxEntries {
+		c.takenFor = map[TokenRequest]bool{}
+	}
+	c.takenFor[req] = true
+	c.used, c.taken = id, id
 	c.note(fault)
 }
 

@@ -78,6 +78,9 @@ func (id *identity) failure(ctx context.Context, err error, answer *http.Respons
 	case refusal && says.later:
 		e.Cause = CauseServer
 		e.Text = fmt.Sprintf("%s gives no token for the %s now (%s)", host, id.method, detail)
+	case refusal && !says.shaped && id.method == methodManaged && answer != nil && answer.Header.Get("WWW-Authenticate") != "":
+		// Azure Arc proves by a file who may ask.
+		e.Text = fmt.Sprintf("%s: the challenge of the service that gives out tokens could not be met (%s): this process must be able to read the key files of its agent", host, detail)
 	case refusal && !says.shaped:
 		e.Cause = CauseProxy
 		e.Text = fmt.Sprintf("%s: the answer to a sign-in with a %s is none of a sign-in host (%s); a proxy may have answered in its place", host, id.method, detail)

@@ -51,6 +51,20 @@ func TestSignIn_ClientCertificate(t *testing.T) {
 	l.srv.RevokeTokens()
 	require.NoError(t, l.encrypt(t))
 
+	// Of several of one key, the one that is valid longest, wherever it stands.
+	longer := selfSigned(t, testKey(t), time.Now().Add(-time.Minute), time.Now().Add(2*time.Hour))
+	expired := selfSigned(t, testKey(t), time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour))
+	use(longer)
+	for _, certs := range [][]*x509.Certificate{{first, longer}, {longer, first}, {longer, expired}, {expired, longer}} {
+		require.NoError(t, os.WriteFile(path, pemOf(t, testKey(t), certs...), 0o600))
+		l.srv.RevokeTokens()
+		require.NoError(t, l.encrypt(t))
+	}
+	use(second)
+	require.NoError(t, os.WriteFile(path, pemOf(t, testKey(t), second), 0o600))
+	l.srv.RevokeTokens()
+	require.NoError(t, l.encrypt(t))
+
 	// A file that is being written, or is not there at all, leaves the last one.
 	whole := pemOf(t, testKey(t), first)
 	for _, part := range [][]byte{nil, whole[:100], whole[:len(whole)/2], whole[:len(whole)-40]} {
