@@ -48,6 +48,9 @@ type record struct {
 	// Versions are those under which an Encrypt was answered, the last one last.
 	Versions []savedVersion `json:"versions,omitempty"`
 	proof
+	// Seeds are what is kept of the hashes of the wrapped seeds that were wrapped or
+	// unwrapped here, one after the other, the latest use last.
+	Seeds []byte `json:"seeds,omitempty"`
 	// Before is the proof of the last of Versions, while the one that writes has
 	// not answered an Encrypt yet: the next process begins with that.
 	Before *proof `json:"before,omitempty"`
@@ -88,6 +91,8 @@ type savedFailure struct {
 	First  time.Time       `json:"first"`
 	// Encrypt is set on a failure that only encrypting meets.
 	Encrypt bool `json:"encrypt,omitempty"`
+	// Fault is set on one that was not taken for what its reason says.
+	Fault bool `json:"fault,omitempty"`
 }
 
 // MemoryPath names the state file of the plugin that serves a key at a socket
@@ -194,6 +199,10 @@ func (m *Memory) evidence(key keyvault.Ref, now time.Time, g Graces) (s state) {
 			s.write.note(o) // no more than that: what it meant for reading was saved beside it
 			continue
 		}
+		if f.Fault {
+			s.fail(classFault, o)
+			continue
+		}
 		s.observe(o)
 	}
 	for c := range s.failed {
@@ -212,6 +221,13 @@ func onWall(t, now time.Time) time.Time {
 		return t
 	}
 	return now.Add(t.Sub(now)).Round(0).UTC().Truncate(time.Second)
+}
+
+// seedPrints is what is known of the seeds that an earlier process has opened.
+func (m *Memory) seedPrints() []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rec.Seeds
 }
 
 // canary returns the canary of an earlier process, or nil.
@@ -238,7 +254,7 @@ func (m *Memory) of(key keyvault.Ref) *proof {
 }
 
 // save keeps the canary of a version and the evidence about it.
-func (m *Memory) save(key keyvault.Ref, c *canary, s state) {
+func (m *Memory) save(key keyvault.Ref, c *canary, s state, seeds []byte) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n := len(m.rec.Versions); n > 0 && !strings.EqualFold(m.rec.Key, key.URL()) && strings.EqualFold(m.rec.Key, m.key.WithVersion(m.rec.Versions[n-1].Version).URL()) {
@@ -246,7 +262,7 @@ func (m *Memory) save(key keyvault.Ref, c *canary, s state) {
 		before.Failures = slices.Clone(before.Failures)
 		m.rec.Before = &before
 	}
-	m.rec.Key, m.rec.Canary = key.URL(), c
+	m.rec.Key, m.rec.Canary, m.rec.Seeds = key.URL(), c, seeds
 	now := time.Now()
 	m.rec.LastSuccess = onWall(s.success, now)
 	m.rec.Failures = m.rec.Failures[:0]
@@ -254,6 +270,7 @@ func (m *Memory) save(key keyvault.Ref, c *canary, s state) {
 		if f.err != nil {
 			m.rec.Failures = append(m.rec.Failures, savedFailure{
 				Reason: f.err.Reason, First: onWall(f.first, now), Encrypt: i == len(s.failed),
+				Fault: class(i) == classFault && f.err.Reason.Kind() != keyvault.KindFault,
 			})
 		}
 	}

@@ -69,6 +69,7 @@ func NewProber(cfg ProberConfig) *Prober {
 // Run probes at once, whenever another version begins to write, and now and then,
 // until ctx ends. It returns nil.
 func (p *Prober) Run(ctx context.Context) error {
+	defer p.save() // the seeds opened since the last probe
 	last, failures := turnDecrypt, 0
 	var err *keyvault.Error
 	for first, asked := true, false; ; {
@@ -204,7 +205,11 @@ func (p *Prober) probe(ctx context.Context, t turn) *keyvault.Error {
 		p.tried = time.Now()
 	}()
 	p.cfg.Tracker.answering()
-	return p.roundTrip(ctx)
+	err := p.roundTrip(ctx)
+	if err != nil {
+		p.cfg.Tracker.unprobed(p.key, keyvault.Outcome{Op: keyvault.OpDecrypt, Key: p.key, Err: err, Time: time.Now()})
+	}
+	return err
 }
 
 // tick notes that Run gets on. It keeps a duration, because those are measured
@@ -234,7 +239,11 @@ func (p *Prober) look(ctx context.Context) *keyvault.Error {
 // examine says what the attributes of the version that writes mean for it. What
 // asking again soon would not mend is told, and not returned.
 func (p *Prober) examine(a keyvault.Attributes) *keyvault.Error {
-	reason, text := a.Barred(clockOf(a, time.Now()))
+	now := time.Now()
+	if !a.Created.IsZero() {
+		p.cfg.Tracker.created(a.Key, now.Add(a.Created.Sub(clockOf(a, now))))
+	}
+	reason, text := a.Barred(clockOf(a, now))
 	if reason == keyvault.Success {
 		p.cfg.Tracker.writable(a.Key)
 		return nil
@@ -311,9 +320,9 @@ func (p *Prober) report(ctx context.Context, op keyvault.Op, err error) *keyvaul
 }
 
 func (p *Prober) save() {
-	if p.cfg.Memory != nil {
+	if p.cfg.Memory != nil && p.key.Version != "" {
 		if key, state := p.cfg.Tracker.snapshot(); key.SameVersion(p.key) {
-			p.cfg.Memory.save(key, p.canary, state)
+			p.cfg.Memory.save(key, p.canary, state, p.cfg.Tracker.seeds.bytes())
 		}
 	}
 }

@@ -86,7 +86,7 @@ func (p *program) rotated(e keyvault.RotationEvent) {
 		log.Info("a newer version of the key is available: this process writes with the one that --key-version or --key-url names",
 			version, zap.String("key_id", e.Key.KeyID()))
 	case keyvault.VersionAdopted:
-		p.tracker.Follow(e.Key, e.Proven)
+		p.tracker.Follow(e.Key, e.Proven, e.Settled)
 		p.metrics.Writes(e.Key.KeyID())
 		p.rotation.changed(e.From, e.Key, string(e.Cause))
 	}
