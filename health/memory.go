@@ -51,6 +51,8 @@ type record struct {
 	// Seeds are what is kept of the hashes of the wrapped seeds that were wrapped or
 	// unwrapped here, one after the other, the latest use last.
 	Seeds []byte `json:"seeds,omitempty"`
+	// Uses are the versions that data may be under.
+	Uses []savedUse `json:"uses,omitempty"`
 	// Before is the proof of the last of Versions, while the one that writes has
 	// not answered an Encrypt yet: the next process begins with that.
 	Before *proof `json:"before,omitempty"`
@@ -84,6 +86,11 @@ func (c *canary) matches(plaintext []byte) bool {
 type savedVersion struct {
 	Version string    `json:"version"`
 	Created time.Time `json:"created,omitzero"`
+}
+
+type savedUse struct {
+	Key  string    `json:"key"`
+	Last time.Time `json:"last"`
 }
 
 type savedFailure struct {
@@ -253,8 +260,21 @@ func (m *Memory) of(key keyvault.Ref) *proof {
 	return nil
 }
 
-// save keeps the canary of a version and the evidence about it.
-func (m *Memory) save(key keyvault.Ref, c *canary, s state, seeds []byte) {
+// usesOf returns the versions that an earlier process has seen in use.
+func (m *Memory) usesOf(now time.Time) (uses []*use) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, saved := range m.rec.Uses[:min(len(m.rec.Uses), maxUses)] {
+		if key, err := keyvault.ParseURL(saved.Key); err == nil && key.Version != "" {
+			uses = append(uses, &use{key: key, last: onClock(saved.Last, now)})
+		}
+	}
+	return uses
+}
+
+// save keeps the canary of a version and the evidence about it, and what is known of
+// seeds and of versions in use.
+func (m *Memory) save(key keyvault.Ref, c *canary, s state, seeds []byte, uses []use) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n := len(m.rec.Versions); n > 0 && !strings.EqualFold(m.rec.Key, key.URL()) && strings.EqualFold(m.rec.Key, m.key.WithVersion(m.rec.Versions[n-1].Version).URL()) {
@@ -264,6 +284,12 @@ func (m *Memory) save(key keyvault.Ref, c *canary, s state, seeds []byte) {
 	}
 	m.rec.Key, m.rec.Canary, m.rec.Seeds = key.URL(), c, seeds
 	now := time.Now()
+	m.rec.Uses = m.rec.Uses[:0]
+	for _, u := range uses {
+		if now.Sub(u.last) <= maybeInUse {
+			m.rec.Uses = append(m.rec.Uses, savedUse{Key: u.key.URL(), Last: onWall(u.last, now)})
+		}
+	}
 	m.rec.LastSuccess = onWall(s.success, now)
 	m.rec.Failures = m.rec.Failures[:0]
 	for i, f := range append(s.failed[:], s.write) {

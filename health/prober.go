@@ -30,10 +30,11 @@ type Vault interface {
 	Decrypt(ctx context.Context, key keyvault.Ref, ciphertext []byte) ([]byte, error)
 }
 
-// ProberConfig configures a Prober. All fields but Memory and Logger are required.
+// ProberConfig configures a Prober. Vault and Tracker are required.
 type ProberConfig struct {
 	Vault   Vault
 	Tracker *Tracker    // says which version writes
+	Uses    *Uses       // what is seen of versions goes there, and is kept with the rest; nil for nowhere
 	Memory  *Memory     // where the canary is kept; nil for nowhere
 	Logger  *zap.Logger // nil for none
 }
@@ -62,6 +63,9 @@ type Prober struct {
 func NewProber(cfg ProberConfig) *Prober {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
+	}
+	if cfg.Uses == nil {
+		cfg.Uses = NewUses(nil)
 	}
 	return &Prober{cfg: cfg, sight: sight{log: cfg.Logger}, born: time.Now()}
 }
@@ -123,6 +127,7 @@ func (p *Prober) Polled(a keyvault.Attributes, err *keyvault.Error) {
 		return
 	}
 	p.sight.see(time.Now(), a, true)
+	p.cfg.Uses.See(a)
 	if key, _ := p.cfg.Tracker.Key(); a.Key.SameVersion(key) {
 		p.stamp(0)
 		p.examine(a)
@@ -233,6 +238,7 @@ func (p *Prober) look(ctx context.Context) *keyvault.Error {
 	}
 	attrs.Key = p.key
 	p.sight.see(time.Now(), attrs, false)
+	p.cfg.Uses.See(attrs)
 	return p.examine(attrs)
 }
 
@@ -322,7 +328,7 @@ func (p *Prober) report(ctx context.Context, op keyvault.Op, err error) *keyvaul
 func (p *Prober) save() {
 	if p.cfg.Memory != nil && p.key.Version != "" {
 		if key, state := p.cfg.Tracker.snapshot(); key.SameVersion(p.key) {
-			p.cfg.Memory.save(key, p.canary, state, p.cfg.Tracker.seeds.bytes())
+			p.cfg.Memory.save(key, p.canary, state, p.cfg.Tracker.seeds.bytes(), p.cfg.Uses.snapshot())
 		}
 	}
 }
