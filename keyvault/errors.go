@@ -25,6 +25,11 @@ type Error struct {
 	// Remembered is set on an answer of the circuit breaker: the vault was not
 	// asked again.
 	Remembered bool
+	// PurgeAt is when the vault destroys a deleted key; zero for any other failure,
+	// and where the vault does not tell.
+	PurgeAt time.Time
+	// Missing says of a KeyNotFound what is gone, as far as a look has shown.
+	Missing Missing
 	// Text says what was seen and what to mend, without the reason word.
 	Text string
 	// Err is the cause for errors.Is and errors.As; it is not part of the text.
@@ -33,6 +38,15 @@ type Error struct {
 	// pause is how long a sign-in host must not be asked again, if longer than usual.
 	pause time.Duration
 }
+
+// Missing is what of a key a vault does not have. The list is closed.
+type Missing string
+
+const (
+	MissingUnknown Missing = ""        // not looked at, or not shown
+	MissingVersion Missing = "version" // the key is there, without this version
+	MissingKey     Missing = "key"     // neither live nor among the deleted ones
+)
 
 func (e *Error) Error() string {
 	s := string(e.Reason) + ": " + e.Text

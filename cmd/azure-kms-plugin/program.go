@@ -62,7 +62,7 @@ func assemble(o options, id identity, logs loggers) (*program, error) {
 	if p.keyring, err = p.newKeyring(o, client, logs); err != nil {
 		return nil, err
 	}
-	p.tracker = health.NewTracker(health.Config{Key: p.keyring.WriteKey(), Memory: p.memory, Logger: logs.main})
+	p.tracker = health.NewTracker(health.Config{Key: p.keyring.WriteKey(), Graces: o.graces(), Memory: p.memory, Logger: logs.main})
 	p.prober = health.NewProber(health.ProberConfig{Vault: client, Tracker: p.tracker, Memory: p.memory, Logger: logs.main})
 	p.server, err = plugin.New(plugin.Config{
 		Socket:     plugin.SocketConfig{Address: o.listenAddr, Mode: o.socketMode, Group: o.socketGroup},
