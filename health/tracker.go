@@ -274,19 +274,19 @@ func (t *Tracker) ready(now time.Time) (err error, known bool) {
 	case phase == Lost, phase == Starting && f != nil:
 		return f.err, t.isTold
 	case phase == Starting:
-		return t.silence(), t.isTold
+		return silence(t.key), t.isTold
 	}
 	return nil, true
 }
 
-// silence is the error for a key of which nothing is known yet. The caller holds mu.
-func (t *Tracker) silence() *keyvault.Error {
+// silence is the error for a key of which nothing is known yet.
+func silence(key keyvault.Ref) *keyvault.Error {
 	return &keyvault.Error{
 		Op:     keyvault.OpDecrypt,
-		Key:    t.key,
+		Key:    key,
 		Reason: keyvault.Unreachable,
 		Cause:  keyvault.CauseTimeout,
-		Text:   t.key.Where() + ": the first probe has not been answered yet",
+		Text:   key.Where() + ": the first probe has not been answered yet",
 	}
 }
 
@@ -312,7 +312,7 @@ func (t *Tracker) Usable(ctx context.Context) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.silence()
+	return silence(t.key)
 }
 
 // A View is the state at a moment.
@@ -321,6 +321,7 @@ type View struct {
 	Phase       Phase
 	Err         *keyvault.Error // what to show; nil when there is nothing
 	Kind        keyvault.Kind   // how Err is taken, which for a 404 depends on the version's age
+	WriteAlone  bool            // Err keeps from encrypting only
 	Since       time.Time       // when Err was first seen since the last success
 	LossAt      time.Time       // when Err is obeyed as a loss; zero for never
 	LastSuccess time.Time       // of a remote decrypt under the write version; zero for never
@@ -341,6 +342,7 @@ func (t *Tracker) View() View {
 	if f != nil {
 		v.Err, v.Since = f.err, f.first
 		v.Kind, v.LossAt = t.state.borne(f, t.graces)
+		v.WriteAlone = f == &t.state.write
 	}
 	if !t.failing.IsZero() {
 		v.Outage += now.Sub(latest(t.failing, t.born))
