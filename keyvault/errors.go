@@ -2,7 +2,9 @@ package keyvault
 
 import (
 	"errors"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // An Error reports a failed operation. Its text begins with the Reason, is
@@ -48,12 +50,23 @@ const (
 	MissingKey     Missing = "key"     // neither live nor among the deleted ones
 )
 
+// maxText is what a text may take: kube-apiserver cuts a longer one where it likes.
+const maxText = 1024
+
 func (e *Error) Error() string {
-	s := string(e.Reason) + ": " + e.Text
-	if len(s) > 1024 {
-		s = s[:1021] + "..."
+	s := string(e.Reason) + ": " + strings.Map(printable, e.Text)
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText-len("...")], "") + "..."
 	}
 	return s
+}
+
+// printable keeps a text on one line, whatever a file is called.
+func printable(r rune) rune {
+	if !unicode.IsPrint(r) {
+		return ' '
+	}
+	return r
 }
 
 func (e *Error) Unwrap() error { return e.Err }
