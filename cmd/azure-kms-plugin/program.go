@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"azure-kms-plugin/health"
+	"azure-kms-plugin/health/status"
 	"azure-kms-plugin/keyvault"
 	"azure-kms-plugin/metrics"
 	"azure-kms-plugin/plugin"
@@ -146,6 +147,7 @@ func (p *program) late() error {
 func (p *program) keyMetrics() metrics.Key {
 	v := p.tracker.View()
 	return metrics.Key{
+		Phase:          status.Phase(v.Phase),
 		Usable:         (v.Phase == health.Usable || v.Phase == health.WriteOnly) && p.late() == nil,
 		Ready:          v.Phase != health.Starting && v.Phase != health.Lost,
 		LastSuccess:    v.LastSuccess,
