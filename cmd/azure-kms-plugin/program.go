@@ -158,6 +158,7 @@ func (p *program) late() error {
 func (p *program) keyMetrics() metrics.Key {
 	v := p.tracker.View()
 	return metrics.Key{
+		Phase:          v.Phase,
 		Usable:         v.Phase == health.Usable && p.late() == nil,
 		Ready:          v.Answers(),
 		LastSuccess:    v.LastSuccess,
