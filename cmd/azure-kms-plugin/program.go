@@ -17,9 +17,6 @@ import (
 	"azure-kms-plugin/plugin"
 )
 
-// scrapeBound is far above what a scrape takes; nothing in it waits.
-const scrapeBound = 10 * time.Second
-
 // startGarbage is when the first token and the first probe have come, usually.
 const startGarbage = 2 * time.Second
 
@@ -199,10 +196,10 @@ func (p *program) run(ctx context.Context, stop <-chan os.Signal, l listeners, l
 	g.Go(func() error { return p.keyring.Run(ctx) })
 	g.Go(func() error { return p.prober.Run(ctx) })
 	if l.healthz != nil {
-		g.Go(func() error { return serveHTTP(webCtx, l.healthz, health.Handler(p.web), p.web.Timeout, log) })
+		g.Go(func() error { return serveHTTP(webCtx, l.healthz, health.Handler(p.web), log) })
 	}
 	if l.metrics != nil {
-		g.Go(func() error { return serveHTTP(webCtx, l.metrics, metrics.Handler(p.registry), scrapeBound, log) })
+		g.Go(func() error { return serveHTTP(webCtx, l.metrics, metrics.Handler(p.registry), log) })
 	}
 	go func() {
 		for n := 0; ; n++ {
