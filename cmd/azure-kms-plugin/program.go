@@ -33,6 +33,8 @@ type program struct {
 	registry *prometheus.Registry
 	metrics  *metrics.Metrics // set by instrument
 	web      health.HandlerConfig
+
+	statusFile *health.StatusFile // nil for none
 }
 
 func assemble(o options, id identity, logs loggers) (*program, error) {
@@ -75,7 +77,10 @@ func assemble(o options, id identity, logs loggers) (*program, error) {
 	}
 	p.web = health.HandlerConfig{
 		Socket: p.server.CheckSocket, Prober: p.late, Key: p.tracker.Usable,
-		HealthzPath: o.healthzPath, FollowKey: o.followKey, Timeout: o.healthzTimeout,
+		Status: p.document, HealthzPath: o.healthzPath, FollowKey: o.followKey, Timeout: o.healthzTimeout,
+	}
+	if o.statusFile != "" {
+		p.statusFile = health.NewStatusFile(health.StatusFileConfig{Path: o.statusFile, Status: p.document, Logger: logs.main})
 	}
 	return p, nil
 }
@@ -195,6 +200,9 @@ func (p *program) run(ctx context.Context, stop <-chan os.Signal, l listeners, l
 	})
 	g.Go(func() error { return p.keyring.Run(ctx) })
 	g.Go(func() error { return p.prober.Run(ctx) })
+	if p.statusFile != nil {
+		g.Go(func() error { return p.statusFile.Run(webCtx) })
+	}
 	if l.healthz != nil {
 		g.Go(func() error { return serveHTTP(webCtx, l.healthz, health.Handler(p.web), log) })
 	}
