@@ -53,12 +53,14 @@ var flagGroups = []flagGroup{
 	{"Health and metrics", []flagSpec{
 		{"outage-grace", "duration", "24h", "how long Status stays ok while the vault cannot be reached or used; 0 for not at all"},
 		{"denial-grace", "duration", "10m", "how long Status stays ok while the vault or the sign-in host refuses this identity or network; 0 for not at all"},
-		{"healthz-port", "port", "8787", "port of /livez, /healthz and /readyz; 0 turns it off"},
+		{"healthz-port", "port", "8787", "port of /livez, /healthz, /readyz, /status and the page for people; 0 turns it off"},
 		{"healthz-path", "path", "/healthz", "path of the health check"},
 		{"healthz-timeout", "duration", "20s", "bound of a health check"},
 		{"healthz-mode", "process|key", "process", "whether the health check is about this process or fails with the key"},
 		{"metrics-addr", "port|address", "8095", "where /metrics is served; 0 turns it off"},
 		{"metrics-backend", "prometheus", "prometheus", "the only backend there is"},
+		{"status-file", "file", "", "a file to keep the status document in, for when nobody can ask for it"},
+		{"termination-log", "file", "/dev/termination-log", "where to leave the last words, if that file exists; empty for nowhere"},
 	}},
 	{"Proxy", []flagSpec{
 		{"proxy-mode", "", "false", "send every request to a forwarding service that is named in the vault's place"},

@@ -24,7 +24,8 @@ func run(ctx context.Context, stop <-chan os.Signal, args []string, stdout, stde
 		return exitOK
 	}
 	if !slices.Contains(commands, command) {
-		complain(stderr, []string{fmt.Sprintf("%q is not a command: use one of %s", cut(command), strings.Join(commands, ", ")), seeHelp})
+		faults := []string{fmt.Sprintf("%q is not a command: use one of %s", cut(command), strings.Join(commands, ", ")), seeHelp}
+		lastWords(defaultOf("termination-log"), complain(stderr, faults))
 		return exitUsage
 	}
 	o, faults := parse(args)
@@ -49,11 +50,14 @@ func run(ctx context.Context, stop <-chan os.Signal, args []string, stdout, stde
 // seeHelp ends the faults of a command line.
 const seeHelp = "see azure-kms-plugin --help"
 
-// complain writes faults for a person, one a line.
-func complain(w io.Writer, faults []string) {
+// complain writes faults for a person, one a line, and returns what it has written.
+func complain(w io.Writer, faults []string) string {
+	var b strings.Builder
 	for _, fault := range faults {
 		for line := range strings.Lines(fault) {
-			fmt.Fprintf(w, "azure-kms-plugin: %s\n", strings.TrimRight(line, "\n"))
+			fmt.Fprintf(&b, "azure-kms-plugin: %s\n", strings.TrimRight(line, "\n"))
 		}
 	}
+	fmt.Fprint(w, b.String())
+	return b.String()
 }
