@@ -141,4 +141,3 @@ func doctorSteps() (names []string) {
 	}
 	return names
 }
-

@@ -26,8 +26,14 @@ func sentences(s *Summary, all, fresh []replica, newest ages) (text []string) {
 		}
 	}
 	if unknown := s.Stale + s.Unreadable; unknown > 0 {
-		text = append(text, fmt.Sprintf("Of %d of %d nothing is known now: %d could not be read, %d %s out of date.",
-			unknown, s.Replicas+s.Unreadable, s.Unreadable, s.Stale, verb(s.Stale, "is", "are")))
+		var why []string
+		if s.Unreadable > 0 {
+			why = append(why, fmt.Sprintf("%d could not be read", s.Unreadable))
+		}
+		if s.Stale > 0 {
+			why = append(why, fmt.Sprintf("%d %s out of date", s.Stale, verb(s.Stale, "is", "are")))
+		}
+		text = append(text, fmt.Sprintf("Nothing is known now of %d of %d: %s.", unknown, s.Replicas+s.Unreadable, joined(why)))
 	}
 	return text
 }
@@ -39,6 +45,8 @@ func agreement(s *Summary, fresh int) string {
 	switch {
 	case n == 1 && fresh == 1 && s.Stale+s.Unreadable == 0:
 		return w.Nodes[0] + " writes under " + keyed(w) + "."
+	case n == fresh && n == 2 && s.Stale+s.Unreadable == 0:
+		return "Both replicas write under " + keyed(w) + "."
 	case n == fresh && s.Stale+s.Unreadable == 0:
 		return fmt.Sprintf("All %d replicas write under %s.", n, keyed(w))
 	}

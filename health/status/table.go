@@ -37,7 +37,7 @@ func (l *List) WriteJSON(w io.Writer) error {
 // key, and then what is not well and what to do about it.
 func (l *List) WriteTable(w io.Writer) {
 	now := l.Summary.ObservedTime
-	rows := [][]string{{"NODE", "INSTANCE", "PHASE", "WRITES UNDER", "SINCE", "REASON"}}
+	rows := [][]string{{"NODE", "INSTANCE", "PHASE", "VERSION", "SINCE", "REASON"}}
 	instance := l.shorter(func(d *Document) string { return d.Instance.ID })
 	version := l.shorter((*Document).WriteVersion)
 	for _, item := range l.Items {
@@ -48,8 +48,18 @@ func (l *List) WriteTable(w io.Writer) {
 	for _, text := range l.Summary.Text {
 		console.Wrap(w, "", console.Clean(text, maxText), 0)
 	}
+	told := map[*Document]bool{}
+	for _, r := range replicas(l.Items) {
+		told[r.doc] = true
+	}
 	for _, item := range l.Items {
-		item.detail(w, now)
+		switch {
+		case item.Document == nil || told[item.Document]:
+			item.detail(w, now)
+		case item.Document.Stale(now):
+			fmt.Fprintf(w, "\n%s\n", item.name())
+			console.Wrap(w, "  ", "A newer document of the same process was read too. Is this one still written?", 0)
+		}
 	}
 }
 
@@ -74,14 +84,14 @@ func (l *List) shorter(id func(*Document) string) func(*Document) string {
 func (i Item) row(now time.Time, instance, version func(*Document) string) []string {
 	d := i.Document
 	if d == nil {
-		return []string{label(i.Source), "-", "unreadable", "-", "-", string(i.Reason)}
+		return []string{label(i.Source), "-", "unreadable", "-", "-", console.Clean(string(i.Reason), 40)}
 	}
 	row := []string{label(d.Instance.Node), instance(d), console.Clean(string(d.Phase), 20), version(d), "-", "-"}
 	if d.Instance.Node == "" {
 		row[0] = label(i.Source)
 	}
 	if f := d.Failure; f != nil {
-		row[4], row[5] = console.Age(d.ObservedTime.Sub(f.Since)), cause(f)
+		row[4], row[5] = console.Age(d.ObservedTime.Sub(f.Since)), short(f)
 	}
 	if d.Stale(now) {
 		row[2], row[4], row[5] = "stale", console.Age(now.Sub(d.ObservedTime)), "was "+row[2]
@@ -89,18 +99,27 @@ func (i Item) row(now time.Time, instance, version func(*Document) string) []str
 	return row
 }
 
-func cause(f *Failure) string {
+// short is the reason, with its cause where that is the half of it and fits.
+func short(f *Failure) string {
+	const limit = 22
+	if s := full(f); len(s) <= limit {
+		return s
+	}
+	return console.Clean(f.Reason, 40)
+}
+
+func full(f *Failure) string {
 	s := f.Reason
 	if f.Cause != "" {
 		s += " (" + f.Cause + ")"
 	}
-	return console.Clean(s, 60)
+	return console.Clean(s, 80)
 }
 
 // label is a name that leaves room for the other columns; its end is the telling part
 // of a path.
 func label(s string) string {
-	const limit = 24
+	const limit = 22
 	s = strings.TrimSuffix(strings.TrimPrefix(s, "http://"), "/status")
 	if r := []rune(console.Clean(s, 300)); len(r) > limit {
 		return "..." + string(r[len(r)-limit+3:])
@@ -133,11 +152,16 @@ func (i Item) detail(w io.Writer, now time.Time) {
 	if b.Len() == 0 {
 		return
 	}
+	fmt.Fprintf(w, "\n%s\n%s", i.name(), b.String())
+}
+
+// name is the head of what is said of one item.
+func (i Item) name() string {
 	name := console.Clean(i.Source, 300)
 	if i.Document != nil && i.Document.Instance.Node != "" {
 		name = console.Clean(i.Document.Instance.Node, 300) + ", " + name
 	}
-	fmt.Fprintf(w, "\n%s\n%s", name, b.String())
+	return name
 }
 
 func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
@@ -155,7 +179,7 @@ func (d *Document) failing(w io.Writer) {
 		}
 		return
 	}
-	head := fmt.Sprintf("%s since %s: %s", d.Phase, clock(f.Since), f.Reason)
+	head := fmt.Sprintf("%s since %s: %s", d.Phase, clock(f.Since), full(f))
 	console.Wrap(w, "  ", console.Clean(head, 300), 4)
 	console.Wrap(w, "    ", console.Clean(f.Text, maxText), 0)
 	switch {
