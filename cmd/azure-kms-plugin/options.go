@@ -63,8 +63,14 @@ type options struct {
 
 // parse reads the flags of the serving command. It returns every fault, one a line.
 func parse(args []string) (o options, faults []string) {
-	values, faults := scan(args)
-	r := &reader{values: values, faults: faults}
+	o, r := parseWith(args)
+	return o, r.faults
+}
+
+// parseWith is parse for a command that has further flags, whose values are in the reader.
+func parseWith(args []string, further ...flagSpec) (o options, r *reader) {
+	values, faults := scan(args, further...)
+	r = &reader{values: values, faults: faults}
 	o.help = r.toggle("h") || r.toggle("help")
 	o.version = r.toggle("version")
 	o.readKey(r)
@@ -87,7 +93,7 @@ func parse(args []string) (o options, faults []string) {
 		slices.Sort(ignored)
 		o.warnings = append(o.warnings, "logging flags of klog are ignored: "+strings.Join(ignored, ", "))
 	}
-	return o, r.faults
+	return o, r
 }
 
 // triplet are the flags that --key-url takes the place of.
