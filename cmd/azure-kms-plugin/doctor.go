@@ -89,8 +89,7 @@ func (o options) doctor(id identity) (doctor.Config, error) {
 	if cfg.Way, err = keyvault.NewReach(keyvault.ReachConfig{Host: key.Host, CAFile: o.caFile, Proxy: o.proxy()}); err != nil {
 		return cfg, err
 	}
-	if c, ok := id.credential.(*keyvault.Credential); ok && c.SignInHost() != "" {
-		cfg.SignInHost = c.SignInHost()
+	if cfg.SignInHost = id.credential.SignInHost(); cfg.SignInHost != "" {
 		cfg.SignIn, err = keyvault.NewReach(keyvault.ReachConfig{Host: cfg.SignInHost, SignIn: true, CAFile: o.caFile, Proxy: o.proxy()})
 	}
 	return cfg, err
