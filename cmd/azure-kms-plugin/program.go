@@ -17,29 +17,28 @@ import (
 	"azure-kms-plugin/plugin"
 )
 
-// scrapeBound is far above what a scrape takes; nothing in it waits.
-const scrapeBound = 10 * time.Second
-
 // startGarbage is when the first token and the first probe have come, usually.
 const startGarbage = 2 * time.Second
 
 // program is the plugin's parts, wired but not running. Nothing of it may run
 // before instrument was called.
 type program struct {
-	key      keyvault.Ref // without a version while the newest is followed
-	keyring  *keyvault.Keyring
-	memory   *health.Memory
-	rotation rotation
+	key       keyvault.Ref // without a version while the newest is followed
+	keyring   *keyvault.Keyring
+	memory    *health.Memory
+	rotation  rotation
 	rotations health.Rotations
-	uses *health.Uses
-	watch *health.Watch
-	report *health.Report
-	server   *plugin.Server
-	tracker  *health.Tracker
-	prober   *health.Prober
-	registry *prometheus.Registry
-	metrics  *metrics.Metrics // set by instrument
-	web      health.HandlerConfig
+	uses      *health.Uses
+	watch     *health.Watch
+	report    *health.Report
+	server    *plugin.Server
+	tracker   *health.Tracker
+	prober    *health.Prober
+	registry  *prometheus.Registry
+	metrics   *metrics.Metrics // set by instrument
+	web       health.HandlerConfig
+
+	statusFile *health.StatusFile // nil for none
 }
 
 func assemble(o options, id identity, logs loggers) (*program, error) {
@@ -86,11 +85,14 @@ func assemble(o options, id identity, logs loggers) (*program, error) {
 		Tracker: p.tracker, Prober: p.prober, Uses: p.uses, Keyring: p.keyring, Rotations: &p.rotations,
 		Instance: instance(o), Key: p.key, Following: o.following(),
 		Clients:     p.clients,
-		Credentials: p.credentials,
+		Credentials: id.credentials,
 	})
 	p.web = health.HandlerConfig{
 		Socket: p.server.CheckSocket, Prober: p.late, Key: p.tracker.Usable,
-		HealthzPath: o.healthzPath, FollowKey: o.followKey, Timeout: o.healthzTimeout,
+		Status: p.report.Document, HealthzPath: o.healthzPath, FollowKey: o.followKey, Timeout: o.healthzTimeout,
+	}
+	if o.statusFile != "" {
+		p.statusFile = health.NewStatusFile(health.StatusFileConfig{Path: o.statusFile, Status: p.report.Document, Logger: logs.main})
 	}
 	return p, nil
 }
@@ -213,11 +215,14 @@ func (p *program) run(ctx context.Context, stop <-chan os.Signal, l listeners, l
 	g.Go(func() error { return p.prober.Run(ctx) })
 	g.Go(func() error { return p.watch.Run(ctx) })
 	g.Go(func() error { return p.report.Run(ctx) })
+	if p.statusFile != nil {
+		g.Go(func() error { return p.statusFile.Run(webCtx) })
+	}
 	if l.healthz != nil {
-		g.Go(func() error { return serveHTTP(webCtx, l.healthz, health.Handler(p.web), p.web.Timeout, log) })
+		g.Go(func() error { return serveHTTP(webCtx, l.healthz, health.Handler(p.web), log) })
 	}
 	if l.metrics != nil {
-		g.Go(func() error { return serveHTTP(webCtx, l.metrics, metrics.Handler(p.registry), scrapeBound, log) })
+		g.Go(func() error { return serveHTTP(webCtx, l.metrics, metrics.Handler(p.registry), log) })
 	}
 	go func() {
 		for n := 0; ; n++ {
