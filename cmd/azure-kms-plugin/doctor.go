@@ -101,7 +101,11 @@ func (o options) examined(id identity, key keyvault.Ref) []doctor.Step {
 	if key.Version == "" {
 		what += ", the newest version"
 	}
-	steps := []doctor.Step{{Name: doctor.Files, State: doctor.OK, Text: fmt.Sprintf("%s; sign-in with a %s, by %s", what, id.config.Method(), o.configFile)}}
+	what = fmt.Sprintf("%s; sign-in with a %s, by %s", what, id.config.Method(), o.configFile)
+	if o.caFile != "" {
+		what += "; " + o.caFile + " is trusted too"
+	}
+	steps := []doctor.Step{{Name: doctor.Files, State: doctor.OK, Text: what}}
 	for _, w := range o.warnings {
 		steps = append(steps, doctor.Step{Name: doctor.Files, State: doctor.Note, Text: w})
 	}
