@@ -232,12 +232,13 @@ func TestReport_Decodes(t *testing.T) {
 		v := &fakeVault{fail: always(keyvault.CredentialsRefused)}
 		r := startReport(t, v)
 		for range 3 {
+			synctest.Wait()
 			data, err := json.Marshal(r.report.Document())
 			require.NoError(t, err)
 			d, err := status.Decode(strings.NewReader(string(data)))
 			require.NoError(t, err)
 			require.Equal(t, r.report.Document(), d)
-			require.Equal(t, d.Phase == health.Starting, d.Exit(time.Now()) == status.ExitUnknown)
+			require.Equal(t, map[health.Phase]int{health.Starting: status.ExitLost, health.Usable: status.ExitUsable}[d.Phase], d.Exit(time.Now()), "it is refused, until it is not")
 			time.Sleep(time.Minute)
 			v.set(func(v *fakeVault) { v.fail = nil })
 		}

@@ -49,6 +49,12 @@ func (b *book) Get(_ context.Context, key keyvault.Ref) (keyvault.Attributes, er
 	return keyvault.Attributes{Key: key, Enabled: !b.disabled}, nil
 }
 
+func (b *book) times() []time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.looks)
+}
+
 type watchRig struct {
 	book *book
 	uses *Uses
@@ -127,10 +133,10 @@ func TestWatch_Unused(t *testing.T) {
 		r.decrypted(oldKey, "")
 		time.Sleep(31 * 24 * time.Hour)
 		r.book.set(true, "")
-		before := len(r.book.looks)
+		before := len(r.book.times())
 		time.Sleep(48 * time.Hour)
 		require.Empty(t, r.alarms())
-		require.Len(t, r.book.looks, before, "nobody looks any more")
+		require.Len(t, r.book.times(), before, "nobody looks any more")
 	})
 }
 
@@ -143,8 +149,8 @@ func TestWatch_NoNews(t *testing.T) {
 			r.book.set(false, reason)
 			time.Sleep(23 * time.Hour)
 			require.Empty(t, r.alarms())
-			require.LessOrEqual(t, len(r.book.looks), most)
-			require.NotEmpty(t, r.book.looks)
+			require.LessOrEqual(t, len(r.book.times()), most)
+			require.NotEmpty(t, r.book.times())
 		})
 	}
 }
