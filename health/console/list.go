@@ -210,17 +210,21 @@ func ill(w io.Writer, d *status.Document) {
 	}
 }
 
-// alarmed tells of the alarms, with what to do.
+// alarmed tells of the alarms, with what to do. The text of the failure has been told.
 func alarmed(w io.Writer, d *status.Document) {
 	for n, a := range d.Alarms {
 		if n == maxLines {
 			fmt.Fprintf(w, "  and %d more alarms\n", len(d.Alarms)-n)
 			return
 		}
-		text := strings.ToUpper(string(a.Severity)) + " " + a.Reason
+		head := strings.ToUpper(string(a.Severity)) + " " + a.Reason
 		if a.Version != "" {
-			text += ", version " + a.Version
+			head += ", version " + a.Version
 		}
-		Wrap(w, "  ", Clean(text+": "+a.Text, maxText), 4)
+		text := a.Text
+		if f := d.Failure; f != nil && f.Text != "" {
+			text = strings.Replace(text, f.Text, "see above", 1)
+		}
+		Wrap(w, "  ", Clean(head+": "+text, maxText), 4)
 	}
 }

@@ -86,6 +86,7 @@ func lost(d *status.Document) *status.Document {
 	condition(d, status.EncryptionReady, status.False, "KeyDeleted", text)
 	condition(d, status.DecryptionReady, status.False, "KeyDeleted", text)
 	condition(d, status.IsDegraded, status.True, "KeyDeleted", text)
+	d.Alarms = []status.Alarm{{Severity: status.Critical, Reason: "KeyDeleted", Text: "writes are refused, so restart no kube-apiserver: " + text}}
 	return d
 }
 
