@@ -29,7 +29,7 @@ func (t *Tracker) note(phase Phase, f *failure) {
 	}
 	switch {
 	case f != nil:
-		fields = append(fields, zap.String("reason", string(reason)), zap.String("text", f.err.Text), zap.Time("since", f.first))
+		fields = append(fields, zap.String("reason", string(reason)), zap.String("text", f.err.Shown()), zap.Time("since", f.first))
 		if t.failing.IsZero() || f.first.Before(t.failing) {
 			t.failing = f.first
 		}
