@@ -131,7 +131,7 @@ func TestStatus_ExitStatus(t *testing.T) {
 	}
 }
 
-// closing is a server that hangs up.
+// closing is a server that hangs up on a request.
 func closing(t *testing.T) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -142,6 +142,7 @@ func closing(t *testing.T) string {
 			if err != nil {
 				return
 			}
+			_, _ = c.Read(make([]byte, 4096))
 			c.Close()
 		}
 	}()
