@@ -47,8 +47,15 @@ help: ## This list
 build: ## bin/azure-kms-plugin, static and stamped with the version
 	$(GO_BUILD) -o $(PLUGIN) ./cmd/azure-kms-plugin
 
+# The page for people is tested in a real browser.
+.PHONY: browser
+browser: ## Chromium for the tests of the page; root has it installed, on Debian
+	@command -v chromium >/dev/null || { \
+		[[ $$EUID == 0 ]] && command -v apt-get >/dev/null || { echo "chromium is missing, and only root on Debian or Ubuntu has it installed by itself: install it, so that \"chromium\" is in the PATH"; exit 1; }; \
+		apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium; }
+
 .PHONY: test
-test: build ## Every test but e2e, with the race detector on what we ship
+test: build browser ## Every test but e2e, with the race detector on what we ship
 	@[[ -x $(BIN)/demo ]] || echo "$(PATIENCE)"
 	$(GO) test -race $(TESTFLAGS) ./...
 	cd test/vault && $(GO) test -race $(TESTFLAGS) ./...
