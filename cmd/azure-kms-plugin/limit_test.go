@@ -65,15 +65,18 @@ func serveTest(t *testing.T, h http.HandlerFunc) (p *pipes, stop func()) {
 
 const request = "GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
 
-// ask is kubelet: a new connection, one request, and no more patience than given.
-func ask(p *pipes, patience time.Duration) (string, error) {
+// ask is kubelet: a new connection, one request, in as many pieces as given, and no
+// more patience than given.
+func ask(p *pipes, patience time.Duration, pieces ...string) (string, error) {
 	c := p.dial()
 	defer c.Close()
 	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
 		return "", err
 	}
-	if _, err := fmt.Fprint(c, request); err != nil {
-		return "", err
+	for _, piece := range pieces {
+		if _, err := fmt.Fprint(c, piece); err != nil {
+			return "", err
+		}
 	}
 	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
 	if err != nil {
@@ -96,8 +99,12 @@ var slowClients = map[string]func(net.Conn){
 		}
 	},
 	"never reads the answer": func(c net.Conn) {
-		// A write ends when the other side has closed.
-		_, _ = fmt.Fprint(c, request+request)
+		_, _ = fmt.Fprint(c, "GET /large HTTP/1.1\r\nHost: x\r\n\r\n")
+		for { // the end of the connection, without reading
+			if _, err := c.Write([]byte("x")); err != nil {
+				return
+			}
+		}
 	},
 	"never sends the body": func(c net.Conn) {
 		_, _ = fmt.Fprint(c, "POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
@@ -121,7 +128,12 @@ func TestServeHTTP_KubeletGetsIn(t *testing.T) {
 	for name, slow := range kinds {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p, stop := serveTest(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
+				p, stop := serveTest(t, func(w http.ResponseWriter, r *http.Request) {
+					if r.URL.Path == "/large" {
+						fmt.Fprint(w, strings.Repeat("x", 1<<16))
+					}
+					fmt.Fprint(w, "ok")
+				})
 				ctx, cancel := context.WithCancel(t.Context())
 				var clients sync.WaitGroup
 				for i := range 2000 {
@@ -138,7 +150,7 @@ func TestServeHTTP_KubeletGetsIn(t *testing.T) {
 				}
 				for range 3 {
 					time.Sleep(time.Second)
-					body, err := ask(p, time.Second)
+					body, err := ask(p, time.Second, request)
 					require.NoError(t, err)
 					require.Equal(t, "ok", body)
 				}
@@ -168,7 +180,7 @@ func TestServeHTTP_BusyAreKept(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 2 * maxConns {
 			wg.Go(func() {
-				body, err := ask(p, time.Minute)
+				body, err := ask(p, time.Minute, request[:9], request[9:])
 				require.NoError(t, err)
 				require.Equal(t, "ok", body)
 			})
@@ -247,6 +259,22 @@ func TestServeHTTP_AnswerThatNobodyTakes(t *testing.T) {
 		n, err := io.Copy(io.Discard, c)
 		require.NoError(t, err)
 		require.Zero(t, n)
+		stop()
+	})
+}
+
+// A body that does not come is not waited for, even if nobody else waits.
+func TestServeHTTP_BodyThatDoesNotCome(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, stop := serveTest(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") })
+		c := p.dial()
+		begin := time.Now()
+		_, err := fmt.Fprint(c, "POST /livez HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n")
+		require.NoError(t, err)
+		answer, err := io.ReadAll(c) // to the end of the connection
+		require.NoError(t, err)
+		require.Contains(t, string(answer), "ok")
+		require.LessOrEqual(t, time.Since(begin), time.Second)
 		stop()
 	})
 }
