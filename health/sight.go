@@ -27,6 +27,7 @@ type sight struct {
 	denied  bool
 	next    time.Time // when a denied GET is tried again
 	polled  time.Time // when a look at the newest version has shown the one that writes
+	regular bool      // such looks come often enough to take the place of a GET
 	expires time.Time
 	warned  time.Time // of the expiry
 }
@@ -36,7 +37,7 @@ func (s *sight) of(key keyvault.Ref) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.key.SameVersion(key) {
-		s.key, s.polled, s.expires, s.warned = key, time.Time{}, time.Time{}, time.Time{}
+		s.key, s.polled, s.regular, s.expires, s.warned = key, time.Time{}, false, time.Time{}, time.Time{}
 	}
 }
 
@@ -47,7 +48,7 @@ func (s *sight) due(now time.Time) bool {
 	if s.denied {
 		return !now.Before(s.next)
 	}
-	return s.polled.IsZero() || now.Sub(s.polled) >= pollLasts
+	return !s.regular || now.Sub(s.polled) >= pollLasts
 }
 
 // untilHalf is how long it is until halfway between two looks at the newest version,
@@ -86,6 +87,7 @@ func (s *sight) see(now time.Time, a keyvault.Attributes, polled bool) {
 	}
 	s.expires = a.Expires
 	if polled {
+		s.regular = !s.polled.IsZero() && now.Sub(s.polled) < pollLasts
 		s.polled = now
 	}
 	left := a.Expires.Sub(clockOf(a, now))
