@@ -93,7 +93,7 @@ func (d *document) sight() sight {
 		return sight{text: "stale"}
 	}
 	degraded, _ := d.condition("Degraded")
-	s := sight{ok: d.Phase == "Usable" && degraded == "False" && d.Answer.OK, text: d.Phase}
+	s := sight{ok: d.Phase == "Usable" && degraded == "False" && d.Answer.OK, phase: d.Phase, text: d.Phase}
 	if d.Failure != nil {
 		s.text = strings.TrimSuffix(s.text+" "+d.Failure.Reason+"/"+d.Failure.Cause, "/")
 		if degraded == "True" {

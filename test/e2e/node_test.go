@@ -43,8 +43,8 @@ func (p *controlPlane) newNode(name, version string, cfg planeConfig) *node {
 		if cfg.statusFile {
 			c.Args = append(slices.Clone(cfg.args), "--status-file="+n.statusFile)
 		}
-		if cfg.change != nil {
-			cfg.change(name, c)
+		if cfg.wire != nil {
+			cfg.wire(p.lab, name, c)
 		}
 	})
 	n.socket = n.plugin.Socket()

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"azure-kms-plugin/test/stack"
 )
 
 // What has to hold, however long a fault lasts.
@@ -37,13 +39,14 @@ func times() schedule {
 	if *long {
 		return schedule{outage: 10 * time.Minute, denialGrace: 10 * time.Minute, outageGrace: 2 * time.Minute, planes: 4}
 	}
-	return schedule{outage: shortestOutage, denialGrace: 30 * time.Second, outageGrace: 30 * time.Second, planes: 1}
+	return schedule{outage: shortestOutage, denialGrace: 30 * time.Second, outageGrace: 30 * time.Second, planes: 2}
 }
 
 // A trial is a control plane to which things happen, and the record of that.
 type trial struct {
 	*controlPlane
 	*recorder
+	names *resolver // that the plugins ask, if they have their own
 }
 
 // graces are the flags for how long failures are borne; zero leaves a default.
@@ -64,10 +67,20 @@ func newTrial(t *testing.T, name string, cfg planeConfig) *trial {
 	cfg.statusFile = true
 	p := newControlPlane(t, cfg)
 	p.start()
-	r := &trial{p, p.record(name)}
+	r := &trial{controlPlane: p, recorder: p.record(name)}
 	for _, n := range p.nodes {
 		r.await(n, "all is well at first", time.Now(), healedWithin, well)
 	}
+	return r
+}
+
+// newTrialWithNames is newTrial with a plugin that asks a resolver of its own.
+func newTrialWithNames(t *testing.T, name, plugin string, cfg planeConfig) *trial {
+	t.Helper()
+	names := newResolver(t, plugin)
+	cfg.wire = func(_ *lab, _ string, c *stack.PluginConfig) { names.use(c) }
+	r := newTrial(t, name, cfg)
+	r.names = names
 	return r
 }
 
@@ -107,6 +120,13 @@ func shows(reason string, borne bool) condition {
 			}
 		}
 		return lacks
+	}
+}
+
+// named holds when every surface names the reason, whether it is borne or obeyed.
+func named(reason string) condition {
+	return func(s sample) []string {
+		return shows(reason, s.plugin["Status"].ok)(s)
 	}
 }
 
@@ -163,16 +183,18 @@ func (r *trial) await(n *node, what string, from time.Time, within time.Duration
 	}
 }
 
-// undisturbed demands that since from no write and no read failed, and that no
-// kube-apiserver was red for its plugin.
+// quiet holds when nobody who uses kube-apiserver notices anything.
+func quiet(s sample) (lacks []string) {
+	if s.red() || s.write != "ok" || s.read != "ok" {
+		lacks = append(lacks, fmt.Sprintf("readyz %s, write %s, read %s", s.ready, s.write, s.read))
+	}
+	return lacks
+}
+
+// undisturbed demands that since from nothing was noticed.
 func (r *trial) undisturbed(what string, from time.Time, nodes ...*node) {
 	r.t.Helper()
-	r.hold(what, from, nodes, func(s sample) (lacks []string) {
-		if s.red() || s.write != "ok" || s.read != "ok" {
-			lacks = append(lacks, fmt.Sprintf("readyz %s, write %s, read %s", s.ready, s.write, s.read))
-		}
-		return lacks
-	})
+	r.hold(what, from, nodes, quiet)
 }
 
 // readable demands that no read of a seed that kube-apiserver holds has failed.
@@ -207,6 +229,9 @@ func (r *trial) hold(what string, from time.Time, nodes []*node, holds condition
 	report.row(r.t.Name(), what, fmt.Sprint(count), fmt.Sprint(len(bad)), "seconds")
 	require.Empty(r.t, bad, "%s", what)
 }
+
+// fileName makes a part of a file's name.
+func fileName(text string) string { return strings.ReplaceAll(strings.ToLower(text), " ", "-") }
 
 // pass waits until something has lasted for d since from.
 func (r *trial) pass(from time.Time, d time.Duration) {

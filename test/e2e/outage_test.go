@@ -10,42 +10,59 @@ import (
 	"azure-kms-plugin/test/vault"
 )
 
-const signInHost = "login.microsoftonline.com"
-
 // A kind is a way in which the vault cannot be reached.
 type kind struct {
-	name     string
-	fault    vault.Fault
-	reason   string
-	newToken bool // the plugin needs one
+	name, reason string
+	begin        func(*trial) (end func())
+}
+
+// fails is a kind that the emulator plays.
+func fails(name, reason string, f vault.Fault) kind {
+	return kind{name, reason, func(r *trial) func() {
+		id := r.vault.AddFault(f)
+		return func() { r.vault.RemoveFault(id) }
+	}}
 }
 
 // kinds are those of the first scenario.
 func kinds() []kind {
 	return []kind{
-		{name: "dropped", fault: vault.Fault{Drop: true}, reason: unreachable},
-		{name: "refused", fault: vault.Fault{Refuse: true}, reason: unreachable},
-		{name: "hanging", fault: vault.Fault{Hang: true}, reason: unreachable},
-		{name: "reset", fault: vault.Fault{Reset: true}, reason: unreachable},
-		{name: "5xx", fault: vault.Fault{Status: 503}, reason: unreachable},
-		{name: "429", fault: vault.Fault{Status: 429}, reason: throttled},
-		{name: "429 with Retry-After", fault: vault.Fault{Status: 429, RetryAfter: 20 * time.Second}, reason: throttled},
-		{name: "DNS time-out", fault: vault.Fault{DNS: vault.DNSTimeout}, reason: unreachable},
-		{name: "TLS", fault: vault.Fault{TLS: vault.TLSUntrusted}, reason: unreachable},
-		{name: "token endpoint down", fault: vault.Fault{Op: vault.OpToken, Status: 503}, reason: credentialsUnavailable, newToken: true},
+		fails("dropped", unreachable, vault.Fault{Drop: true}),
+		fails("refused", unreachable, vault.Fault{Refuse: true}),
+		fails("hanging", unreachable, vault.Fault{Hang: true}),
+		fails("reset", unreachable, vault.Fault{Reset: true}),
+		fails("5xx", unreachable, vault.Fault{Status: 503}),
+		fails("429", throttled, vault.Fault{Status: 429}),
+		fails("429 with Retry-After", throttled, vault.Fault{Status: 429, RetryAfter: 20 * time.Second}),
+		{"DNS time-out", unreachable, func(r *trial) func() {
+			r.names.answer(silence)
+			r.hangUp()
+			return func() { r.names.answer(nameFound) }
+		}},
+		{"TLS", unreachable, func(r *trial) func() {
+			id := r.vault.AddFault(vault.Fault{TLS: vault.TLSUntrusted})
+			r.hangUp()
+			return func() { r.vault.RemoveFault(id) }
+		}},
+		{"token endpoint down", credentialsUnavailable, func(r *trial) func() {
+			id := r.vault.AddFault(vault.Fault{Op: vault.OpToken, Status: 503})
+			r.vault.RevokeTokens()
+			return func() { r.vault.RemoveFault(id) }
+		}},
 	}
 }
 
 // TestOutage_Borne makes the vault unreachable in every way there is. kube-apiserver
 // must not notice, and everybody else must be told why.
 func TestOutage_Borne(t *testing.T) {
+	plugin := buildWithResolver(t)
 	left := kinds()
 	planes := times().planes
 	for i := range planes {
 		mine := left[i*len(left)/planes : (i+1)*len(left)/planes]
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()
-			r := newTrial(t, fmt.Sprintf("borne-%d", i), planeConfig{nodes: 1})
+			r := newTrialWithNames(t, fmt.Sprintf("borne-%d", i), plugin, planeConfig{nodes: 1})
 			for _, k := range mine {
 				r.borne(k)
 			}
@@ -56,13 +73,10 @@ func TestOutage_Borne(t *testing.T) {
 func (r *trial) borne(k kind) {
 	n := r.nodes[0]
 	from := r.begin(k.name)
-	if k.newToken {
-		r.vault.RevokeTokens()
-	}
-	id := r.vault.AddFault(k.fault)
+	end := k.begin(r)
 	r.await(n, k.name+": right reason everywhere", from, seenWithin, all(shows(k.reason, true), exits(exitDegraded)))
 	r.pass(from, times().outage)
-	r.vault.RemoveFault(id)
+	end()
 	r.healed(k.name)
 	r.undisturbed(k.name+": no write and no read fails, /readyz is green", from)
 }

@@ -28,9 +28,8 @@ type planeConfig struct {
 	args     []string // flags of each plugin beyond those of HyperShift
 	// statusFile has each plugin keep its status document as a file.
 	statusFile bool
-	// change has the last word on how the plugin of a node is started; nil for
-	// none to have.
-	change func(node string, c *stack.PluginConfig)
+	// wire has the last word on how the plugin of a node is started; nil for nobody.
+	wire func(l *lab, node string, c *stack.PluginConfig)
 }
 
 // A controlPlane is a lab with one etcd and some nodes over it.

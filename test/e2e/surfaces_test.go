@@ -24,6 +24,7 @@ import (
 type sight struct {
 	ok     bool   // all is well
 	reason string // why it is not, as the surface names it
+	phase  string // of a document
 	alarms []string
 	text   string // for the record: what was seen, in short
 }
@@ -168,24 +169,37 @@ func seeCommand(ctx context.Context, n *node) sight {
 
 // A logLine is a line of a plugin's log, as far as it tells the state of the key.
 type logLine struct {
-	Msg, Phase, Reason, Version, Text string
+	Msg, Phase, Reason, Severity, Version, Text string
 }
 
-// seeLog is the last change of state that was logged.
+// seeLog is the last change of state that was logged, and the alarms of old versions
+// that were logged and not called off since.
 func seeLog(_ context.Context, n *node) sight {
-	lines, err := n.stateLines()
+	lines, err := n.logged()
 	if err != nil {
 		return unseen(err)
 	}
-	if len(lines) == 0 {
-		return sight{text: "nothing"}
+	s := sight{text: "nothing"}
+	for _, l := range lines {
+		switch {
+		case l.Phase != "":
+			s.ok, s.reason, s.text = l.Phase == "Usable", l.Reason, strings.TrimSpace(l.Phase+" "+l.Reason)
+		case strings.HasPrefix(l.Msg, oldVersion):
+			s.alarms = slices.DeleteFunc(s.alarms, func(a string) bool { return strings.HasSuffix(a, l.Version) })
+			if l.Severity != "" {
+				s.alarms = append(s.alarms, l.Severity+" "+l.Reason+" "+l.Version)
+			}
+		}
 	}
-	last := lines[len(lines)-1]
-	return sight{ok: last.Phase == "Usable", reason: last.Reason, text: strings.TrimSpace(last.Phase + " " + last.Reason)}
+	s.text = strings.Join(append([]string{s.text}, s.alarms...), ", ")
+	return s
 }
 
-// stateLines are those that say how the key is, over the restarts of the plugin.
-func (n *node) stateLines() ([]logLine, error) {
+// oldVersion begins the lines about old versions.
+const oldVersion = "old key version"
+
+// logged are all lines of the plugin's log, over its restarts.
+func (n *node) logged() ([]logLine, error) {
 	data, err := os.ReadFile(n.plugin.LogFile())
 	if err != nil {
 		return nil, err
@@ -193,11 +207,17 @@ func (n *node) stateLines() ([]logLine, error) {
 	var found []logLine
 	for text := range bytes.Lines(data) {
 		var l logLine
-		if json.Unmarshal(text, &l) == nil && l.Phase != "" {
+		if json.Unmarshal(text, &l) == nil {
 			found = append(found, l)
 		}
 	}
 	return found, nil
+}
+
+// stateLines are those that say how the key is.
+func (n *node) stateLines() ([]logLine, error) {
+	lines, err := n.logged()
+	return slices.DeleteFunc(lines, func(l logLine) bool { return l.Phase == "" }), err
 }
 
 // oneLine cuts a text to what fits into a cell.
