@@ -169,7 +169,7 @@ func TestTracker_SaysNothingOfANewVersion(t *testing.T) {
 		p := health.NewProber(health.ProberConfig{Vault: &fakeVault{}, Tracker: tr})
 		p.Polled(keyvault.Attributes{}, &keyvault.Error{Op: keyvault.OpGet, Key: unversioned, Reason: keyvault.AccessDenied, Text: "no"})
 		time.Sleep(90 * time.Second)
-		tr.Follow(key, time.Time{})
+		tr.Follow(key, time.Time{}, time.Time{})
 		tr.View()
 		tr.Observe(outcome(keyvault.OpDecrypt, ""))
 		lines := logs.All()

@@ -31,7 +31,7 @@ func TestTracker_Follow(t *testing.T) {
 		require.Error(t, tr.Ready(t.Context()))
 
 		_, changed := tr.Key()
-		tr.Follow(nextKey, time.Now().Add(-30*time.Second))
+		tr.Follow(nextKey, time.Now().Add(-30*time.Second), time.Time{})
 		require.NoError(t, tr.Ready(t.Context()))
 		require.Equal(t, health.Usable, tr.View().Phase)
 		<-changed
@@ -57,7 +57,7 @@ func TestTracker_NoVersion(t *testing.T) {
 			require.ErrorAs(t, err, &e)
 			require.Equal(t, reason, e.Reason)
 			// And it is over when the version is known.
-			tr.Follow(key, time.Time{})
+			tr.Follow(key, time.Time{}, time.Time{})
 			tr.Observe(keyvault.Outcome{Op: keyvault.OpDecrypt, Key: key, Time: time.Now()})
 			require.NoError(t, tr.Ready(t.Context()))
 		})
@@ -109,7 +109,7 @@ func TestProber_Follows(t *testing.T) {
 
 		for _, writes := range []keyvault.Ref{key, nextKey} {
 			v.set(func(v *fakeVault) { v.calls = nil })
-			tr.Follow(writes, time.Time{})
+			tr.Follow(writes, time.Time{}, time.Time{})
 			require.Equal(t, 1, v.count(keyvault.OpEncrypt), "at once, with a canary of its own")
 			require.Equal(t, 1, v.count(keyvault.OpDecrypt))
 			for range 60 {
@@ -241,9 +241,9 @@ func TestMemory_EvidenceOfTheVersionThatWrites(t *testing.T) {
 		m := health.OpenMemory(path, unversioned, nil)
 		tr := health.NewTracker(health.Config{Key: unversioned, Memory: m})
 		require.Equal(t, health.Starting, tr.View().Phase)
-		tr.Follow(nextKey, time.Time{})
+		tr.Follow(nextKey, time.Time{}, time.Time{})
 		require.Equal(t, health.Starting, tr.View().Phase)
-		tr.Follow(key, time.Time{})
+		tr.Follow(key, time.Time{}, time.Time{})
 		require.Equal(t, health.Usable, tr.View().Phase)
 	})
 }
@@ -265,7 +265,7 @@ func TestMemory_KeepsTheProofOfTheVersionToBeginWith(t *testing.T) {
 		}
 		thirdKey := key.WithVersion("dddddddddddddddddddddddddddddddd")
 		for _, next := range []keyvault.Ref{nextKey, thirdKey} {
-			tr.Follow(next, time.Now())
+			tr.Follow(next, time.Now(), time.Time{})
 			require.Equal(t, health.Usable, phase(key), "nothing was answered under a newer one")
 			require.Equal(t, health.Usable, phase(next))
 		}

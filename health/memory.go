@@ -48,6 +48,11 @@ type record struct {
 	// Versions are those under which an Encrypt was answered, the last one last.
 	Versions []savedVersion `json:"versions,omitempty"`
 	proof
+	// Seeds are what is kept of the hashes of the wrapped seeds that were wrapped or
+	// unwrapped here, one after the other, the latest use last.
+	Seeds []byte `json:"seeds,omitempty"`
+	// Uses are the versions that data may be under.
+	Uses []savedUse `json:"uses,omitempty"`
 	// Before is the proof of the last of Versions, while the one that writes has
 	// not answered an Encrypt yet: the next process begins with that.
 	Before *proof `json:"before,omitempty"`
@@ -83,11 +88,18 @@ type savedVersion struct {
 	Created time.Time `json:"created,omitzero"`
 }
 
+type savedUse struct {
+	Key  string    `json:"key"`
+	Last time.Time `json:"last"`
+}
+
 type savedFailure struct {
 	Reason keyvault.Reason `json:"reason"`
 	First  time.Time       `json:"first"`
 	// Encrypt is set on a failure that only encrypting meets.
 	Encrypt bool `json:"encrypt,omitempty"`
+	// Fault is set on one that was not taken for what its reason says.
+	Fault bool `json:"fault,omitempty"`
 }
 
 // MemoryPath names the state file of the plugin that serves a key at a socket
@@ -194,6 +206,10 @@ func (m *Memory) evidence(key keyvault.Ref, now time.Time, g Graces) (s state) {
 			s.write.note(o) // no more than that: what it meant for reading was saved beside it
 			continue
 		}
+		if f.Fault {
+			s.fail(classFault, o)
+			continue
+		}
 		s.observe(o)
 	}
 	for c := range s.failed {
@@ -212,6 +228,13 @@ func onWall(t, now time.Time) time.Time {
 		return t
 	}
 	return now.Add(t.Sub(now)).Round(0).UTC().Truncate(time.Second)
+}
+
+// seedPrints is what is known of the seeds that an earlier process has opened.
+func (m *Memory) seedPrints() []byte {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.rec.Seeds
 }
 
 // canary returns the canary of an earlier process, or nil.
@@ -237,8 +260,21 @@ func (m *Memory) of(key keyvault.Ref) *proof {
 	return nil
 }
 
-// save keeps the canary of a version and the evidence about it.
-func (m *Memory) save(key keyvault.Ref, c *canary, s state) {
+// usesOf returns the versions that an earlier process has seen in use.
+func (m *Memory) usesOf(now time.Time) (uses []*use) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, saved := range m.rec.Uses[:min(len(m.rec.Uses), maxUses)] {
+		if key, err := keyvault.ParseURL(saved.Key); err == nil && key.Version != "" {
+			uses = append(uses, &use{key: key, last: onClock(saved.Last, now)})
+		}
+	}
+	return uses
+}
+
+// save keeps the canary of a version and the evidence about it, and what is known of
+// seeds and of versions in use.
+func (m *Memory) save(key keyvault.Ref, c *canary, s state, seeds []byte, uses []use) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if n := len(m.rec.Versions); n > 0 && !strings.EqualFold(m.rec.Key, key.URL()) && strings.EqualFold(m.rec.Key, m.key.WithVersion(m.rec.Versions[n-1].Version).URL()) {
@@ -246,14 +282,21 @@ func (m *Memory) save(key keyvault.Ref, c *canary, s state) {
 		before.Failures = slices.Clone(before.Failures)
 		m.rec.Before = &before
 	}
-	m.rec.Key, m.rec.Canary = key.URL(), c
+	m.rec.Key, m.rec.Canary, m.rec.Seeds = key.URL(), c, seeds
 	now := time.Now()
+	m.rec.Uses = m.rec.Uses[:0]
+	for _, u := range uses {
+		if now.Sub(u.last) <= maybeInUse {
+			m.rec.Uses = append(m.rec.Uses, savedUse{Key: u.key.URL(), Last: onWall(u.last, now)})
+		}
+	}
 	m.rec.LastSuccess = onWall(s.success, now)
 	m.rec.Failures = m.rec.Failures[:0]
 	for i, f := range append(s.failed[:], s.write) {
 		if f.err != nil {
 			m.rec.Failures = append(m.rec.Failures, savedFailure{
 				Reason: f.err.Reason, First: onWall(f.first, now), Encrypt: i == len(s.failed),
+				Fault: class(i) == classFault && f.err.Reason.Kind() != keyvault.KindFault,
 			})
 		}
 	}

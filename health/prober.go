@@ -30,10 +30,11 @@ type Vault interface {
 	Decrypt(ctx context.Context, key keyvault.Ref, ciphertext []byte) ([]byte, error)
 }
 
-// ProberConfig configures a Prober. All fields but Memory and Logger are required.
+// ProberConfig configures a Prober. Vault and Tracker are required.
 type ProberConfig struct {
 	Vault   Vault
 	Tracker *Tracker    // says which version writes
+	Uses    *Uses       // what is seen of versions goes there, and is kept with the rest; nil for nowhere
 	Memory  *Memory     // where the canary is kept; nil for nowhere
 	Logger  *zap.Logger // nil for none
 }
@@ -63,12 +64,16 @@ func NewProber(cfg ProberConfig) *Prober {
 	if cfg.Logger == nil {
 		cfg.Logger = zap.NewNop()
 	}
+	if cfg.Uses == nil {
+		cfg.Uses = NewUses(nil)
+	}
 	return &Prober{cfg: cfg, sight: sight{log: cfg.Logger}, born: time.Now()}
 }
 
 // Run probes at once, whenever another version begins to write, and now and then,
 // until ctx ends. It returns nil.
 func (p *Prober) Run(ctx context.Context) error {
+	defer p.save() // the seeds opened since the last probe
 	last, failures := turnDecrypt, 0
 	var err *keyvault.Error
 	for first, asked := true, false; ; {
@@ -122,6 +127,7 @@ func (p *Prober) Polled(a keyvault.Attributes, err *keyvault.Error) {
 		return
 	}
 	p.sight.see(time.Now(), a, true)
+	p.cfg.Uses.See(a)
 	if key, _ := p.cfg.Tracker.Key(); a.Key.SameVersion(key) {
 		p.stamp(0)
 		p.examine(a)
@@ -204,7 +210,11 @@ func (p *Prober) probe(ctx context.Context, t turn) *keyvault.Error {
 		p.tried = time.Now()
 	}()
 	p.cfg.Tracker.answering()
-	return p.roundTrip(ctx)
+	err := p.roundTrip(ctx)
+	if err != nil {
+		p.cfg.Tracker.unprobed(p.key, keyvault.Outcome{Op: keyvault.OpDecrypt, Key: p.key, Err: err, Time: time.Now()})
+	}
+	return err
 }
 
 // tick notes that Run gets on. It keeps a duration, because those are measured
@@ -228,13 +238,18 @@ func (p *Prober) look(ctx context.Context) *keyvault.Error {
 	}
 	attrs.Key = p.key
 	p.sight.see(time.Now(), attrs, false)
+	p.cfg.Uses.See(attrs)
 	return p.examine(attrs)
 }
 
 // examine says what the attributes of the version that writes mean for it. What
 // asking again soon would not mend is told, and not returned.
 func (p *Prober) examine(a keyvault.Attributes) *keyvault.Error {
-	reason, text := a.Barred(clockOf(a, time.Now()))
+	now := time.Now()
+	if !a.Created.IsZero() {
+		p.cfg.Tracker.created(a.Key, now.Add(a.Created.Sub(clockOf(a, now))))
+	}
+	reason, text := a.Barred(clockOf(a, now))
 	if reason == keyvault.Success {
 		p.cfg.Tracker.writable(a.Key)
 		return nil
@@ -311,9 +326,9 @@ func (p *Prober) report(ctx context.Context, op keyvault.Op, err error) *keyvaul
 }
 
 func (p *Prober) save() {
-	if p.cfg.Memory != nil {
+	if p.cfg.Memory != nil && p.key.Version != "" {
 		if key, state := p.cfg.Tracker.snapshot(); key.SameVersion(p.key) {
-			p.cfg.Memory.save(key, p.canary, state)
+			p.cfg.Memory.save(key, p.canary, state, p.cfg.Tracker.seeds.bytes(), p.cfg.Uses.snapshot())
 		}
 	}
 }

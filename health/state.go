@@ -3,6 +3,7 @@ package health
 import (
 	"time"
 
+	"azure-kms-plugin/health/status"
 	"azure-kms-plugin/keyvault"
 )
 
@@ -61,6 +62,14 @@ type state struct {
 	// write is why the vault refuses to encrypt: what is said of the key's
 	// validity, or a refusal of the permission. A decrypt says nothing about it.
 	write failure
+	// missed is a seed that was never opened here and could not be when somebody
+	// asked; probed says that the canary could not be decrypted either. Both are
+	// about the time since the last success.
+	missed failure
+	probed bool
+	// settled is when every server of the vault must know the version. Until then a
+	// 404 says nothing but that one does not. Zero: it is old enough, as far as is known.
+	settled time.Time
 }
 
 // writeRefused reports whether the permission to encrypt is refused, as far as
@@ -85,6 +94,10 @@ func (s *state) observe(o keyvault.Outcome) bool {
 	metadata := o.Op == keyvault.OpGet || o.Op == keyvault.OpList
 	switch o.Err.Reason.Kind() {
 	case keyvault.KindKeyState:
+		if o.Err.Reason == keyvault.KeyNotFound && o.Time.Before(s.settled) {
+			s.fail(classFault, o)
+			break
+		}
 		s.fail(classKeyState, o)
 	case keyvault.KindRefusal:
 		// Decrypt and encrypt permissions suffice, so a denied look at the
@@ -153,6 +166,7 @@ func (s *state) decrypted(at time.Time) {
 		return
 	}
 	s.success = at
+	s.missed, s.probed = failure{}, false
 	for c := range s.failed {
 		if class(c) != classCanary {
 			s.failed[c] = failure{}
@@ -164,11 +178,34 @@ func (s *state) decrypted(at time.Time) {
 // that had been encrypted.
 func (s *state) canary(at time.Time, err *keyvault.Error) {
 	if err != nil {
+		s.probed = true
 		s.failed[classCanary].note(keyvault.Outcome{Err: err, Time: at})
 		return
 	}
 	s.failed[classCanary] = failure{}
 	s.decrypted(at)
+}
+
+// miss adds that a seed could not be opened, which this node never opened before: one
+// that another kube-apiserver has just made, as a rule. The others may well serve it, so
+// while the canary fails too, traffic has to go there.
+func (s *state) miss(o keyvault.Outcome) {
+	if !o.Time.Before(s.success) && away(o.Err) {
+		s.missed.note(o)
+	}
+}
+
+// unprobed adds that the canary could not be decrypted.
+func (s *state) unprobed(o keyvault.Outcome) {
+	if !o.Time.Before(s.success) && away(o.Err) {
+		s.probed = true
+	}
+}
+
+// away reports whether err says that the vault is out of reach for this node, rather than
+// something about the key or the request.
+func away(err *keyvault.Error) bool {
+	return err.Reason.Kind() == keyvault.KindFault || err.Reason.Kind() == keyvault.KindRefusal
 }
 
 // fail adds a failure, unless a decrypt has succeeded since: answers of calls
@@ -186,15 +223,17 @@ func (f *failure) note(o keyvault.Outcome) {
 	f.err, f.remembered = o.Err, false
 }
 
-// A Phase is what the evidence amounts to. The list is closed.
-type Phase string
+// A Phase is what the evidence amounts to.
+type Phase = status.Phase
 
+// The phases.
 const (
-	Starting  Phase = "Starting"  // nothing is known that would allow an "ok"
-	Usable    Phase = "Usable"    // the last evidence is a success
-	Degraded  Phase = "Degraded"  // a failure that is not, or not yet, a loss
-	WriteOnly Phase = "WriteOnly" // the key decrypts and refuses to encrypt
-	Lost      Phase = "Lost"      // obeyed as a loss until a decrypt succeeds
+	Starting  = status.Starting  // nothing is known that would allow an "ok"
+	Usable    = status.Usable    // the last evidence is a success
+	Degraded  = status.Degraded  // a failure that is not, or not yet, a loss
+	WriteOnly = status.WriteOnly // the key decrypts and refuses to encrypt
+	CutOff    = status.CutOff    // what others write cannot be read here until a decrypt succeeds
+	Lost      = status.Lost      // obeyed as a loss until a decrypt succeeds
 )
 
 // judge says what the evidence amounts to at a moment. The failure is the one
@@ -216,6 +255,8 @@ func (s *state) judge(now time.Time, g Graces) (Phase, *failure) {
 	switch {
 	case s.success.IsZero() && !s.answered:
 		return Starting, worst
+	case s.missed.err != nil && s.probed:
+		return CutOff, &s.missed
 	case worst != nil:
 		return Degraded, worst
 	case s.writeRefused():
@@ -224,4 +265,16 @@ func (s *state) judge(now time.Time, g Graces) (Phase, *failure) {
 		return WriteOnly, &s.write
 	}
 	return Usable, nil
+}
+
+// borne says as what a failure of this state is taken, and when it is obeyed as a loss;
+// zero for never.
+func (s *state) borne(f *failure, g Graces) (keyvault.Kind, time.Time) {
+	kinds := [classes]keyvault.Kind{classKeyState: keyvault.KindKeyState, classRefusal: keyvault.KindRefusal, classCanary: keyvault.KindFault, classFault: keyvault.KindFault}
+	for c := range classes {
+		if f == &s.failed[c] || f == &s.missed && s.failed[c].err != nil {
+			return kinds[c], s.failed[c].first.Add(g.of(c))
+		}
+	}
+	return f.err.Reason.Kind(), time.Time{}
 }

@@ -284,6 +284,7 @@ func TestTracker_Usable(t *testing.T) {
 
 		tr.Observe(outcome(keyvault.OpDecrypt, ""))
 		tr.Observe(outcome(keyvault.OpEncrypt, keyvault.KeyExpired))
-		require.NoError(t, tr.Usable(ctx))
+		require.NoError(t, tr.Ready(ctx), "reads and running writers are safe")
+		require.Equal(t, keyvault.KeyExpired, reasonOf(t, tr.Usable(ctx)), "but no new seed can be had")
 	})
 }

@@ -17,6 +17,9 @@ type Config struct {
 	Key keyvault.Ref
 	// Graces are how long failures are borne.
 	Graces Graces
+	// ActivationDelay is how long a new version may be unknown to some of the vault's
+	// servers; zero means what is usual for the kind of vault.
+	ActivationDelay time.Duration
 	// FirstWait bounds how long Ready waits for the first evidence after a
 	// start; zero means 2.5 s, inside the 3 s that kube-apiserver allows.
 	FirstWait time.Duration
@@ -33,8 +36,11 @@ type Tracker struct {
 	log    *zap.Logger
 
 	memory *Memory
+	seeds  *seeds
+	delay  time.Duration
 	told   chan struct{} // closed with the first evidence of this process
 	asks   chan struct{} // holds one while a decrypt is worth making at once
+	born   time.Time
 
 	mu        sync.Mutex
 	key       keyvault.Ref
@@ -45,7 +51,8 @@ type Tracker struct {
 	phase     Phase     // last logged, as are the two below
 	reason    keyvault.Reason
 	cause     keyvault.Cause
-	failing   time.Time // since when, as far as was logged; zero while all is well
+	failing   time.Time     // since when, as far as was logged; zero while all is well
+	outage    time.Duration // of failures that are over, in this process
 }
 
 // NewTracker returns a tracker that begins with what cfg.Memory holds.
@@ -56,6 +63,9 @@ func NewTracker(cfg Config) *Tracker {
 		wait:    cfg.FirstWait,
 		log:     cfg.Logger,
 		memory:  cfg.Memory,
+		seeds:   &seeds{},
+		delay:   cfg.ActivationDelay,
+		born:    time.Now(),
 		told:    make(chan struct{}),
 		asks:    make(chan struct{}, 1),
 		changed: make(chan struct{}),
@@ -66,6 +76,15 @@ func NewTracker(cfg Config) *Tracker {
 	}
 	if t.log == nil {
 		t.log = zap.NewNop()
+	}
+	if t.delay == 0 {
+		t.delay = keyvault.DefaultActivationDelay
+		if cfg.Key.IsHSM() {
+			t.delay = keyvault.DefaultHSMActivationDelay
+		}
+	}
+	if t.memory != nil {
+		t.seeds.load(t.memory.seedPrints())
 	}
 	t.state = t.remembered(cfg.Key)
 	return t
@@ -104,13 +123,14 @@ func (t *Tracker) unknown(err *keyvault.Error) {
 
 // Follow makes another version the one that writes. What was known of the one
 // before says nothing about it; proven is when a decrypt under it has succeeded,
-// zero for never.
-func (t *Tracker) Follow(key keyvault.Ref, proven time.Time) {
+// zero for never, and settled when a 404 of it is to be believed.
+func (t *Tracker) Follow(key keyvault.Ref, proven, settled time.Time) {
 	remembered := t.remembered(key)
 	t.mu.Lock()
 	same := key.SameVersion(t.key)
 	if !same {
 		t.key, t.state = key, remembered
+		t.state.settled = settled
 		close(t.changed)
 		t.changed = make(chan struct{})
 	}
@@ -129,6 +149,11 @@ func (t *Tracker) Key() (key keyvault.Ref, changed <-chan struct{}) {
 
 func (t *Tracker) canary(key keyvault.Ref, at time.Time, err *keyvault.Error) {
 	t.update(key, func(s *state) bool { s.canary(at, err); return true })
+}
+
+// created says when a version was made, by this machine's clock.
+func (t *Tracker) created(key keyvault.Ref, at time.Time) {
+	t.update(key, func(s *state) bool { s.settled = at.Add(t.delay); return false })
 }
 
 // writable says that the key's attributes allow it to encrypt. They do not know
@@ -190,6 +215,7 @@ func (t *Tracker) note(phase Phase, f *failure) {
 		}
 	case !t.failing.IsZero():
 		fields = append(fields, zap.Duration("after", time.Since(t.failing).Round(time.Millisecond)))
+		t.outage += time.Since(latest(t.failing, t.born))
 		t.failing = time.Time{}
 	}
 	switch {
@@ -197,6 +223,8 @@ func (t *Tracker) note(phase Phase, f *failure) {
 		t.log.Info("key is usable", fields...)
 	case phase == Lost:
 		t.log.Error("key is lost: Status fails until a decrypt succeeds", fields...)
+	case phase == CutOff:
+		t.log.Error("this node is cut off: Status fails until a decrypt succeeds, so that other nodes take the traffic", fields...)
 	case phase == WriteOnly, phase == Degraded && f == &t.state.write:
 		t.log.Error("key decrypts but refuses to encrypt: a restarted kube-apiserver cannot get a new seed", fields...)
 	default:
@@ -241,29 +269,30 @@ func (t *Tracker) ready(now time.Time) (err error, known bool) {
 	phase, f := t.state.judge(now, t.graces)
 	t.note(phase, f)
 	switch {
+	case phase == CutOff:
+		return f.err, true
 	case phase == Lost, phase == Starting && f != nil:
 		return f.err, t.isTold
 	case phase == Starting:
-		return t.silence(), t.isTold
+		return silence(t.key), t.isTold
 	}
 	return nil, true
 }
 
-// silence is the error for a key of which nothing is known yet. The caller holds mu.
-func (t *Tracker) silence() *keyvault.Error {
+// silence is the error for a key of which nothing is known yet.
+func silence(key keyvault.Ref) *keyvault.Error {
 	return &keyvault.Error{
 		Op:     keyvault.OpDecrypt,
-		Key:    t.key,
+		Key:    key,
 		Reason: keyvault.Unreachable,
 		Cause:  keyvault.CauseTimeout,
-		Text:   t.key.Where() + ": the first probe has not been answered yet",
+		Text:   key.Where() + ": the first probe has not been answered yet",
 	}
 }
 
 // Usable reports whether the key can be used now, which is stricter than
-// Ready: a failure that Ready still bears is returned. It waits for the first
-// evidence as long as ctx allows. A key that only decrypts is
-// usable; one that we may not encrypt with is not.
+// Ready: a failure that Ready still bears is returned, and so is a key that only
+// decrypts. It waits for the first evidence as long as ctx allows.
 func (t *Tracker) Usable(ctx context.Context) error {
 	select {
 	case <-t.told:
@@ -276,23 +305,31 @@ func (t *Tracker) Usable(ctx context.Context) error {
 		}
 	}
 	switch v := t.View(); {
-	case v.Phase == Usable || v.Phase == WriteOnly:
+	case v.Phase == Usable:
 		return nil
 	case v.Err != nil:
 		return v.Err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.silence()
+	return silence(t.key)
 }
 
 // A View is the state at a moment.
 type View struct {
+	Key         keyvault.Ref // the version that it is about; without one while none is known
 	Phase       Phase
 	Err         *keyvault.Error // what to show; nil when there is nothing
+	Kind        keyvault.Kind   // how Err is taken, which for a 404 depends on the version's age
+	WriteAlone  bool            // Err keeps from encrypting only
 	Since       time.Time       // when Err was first seen since the last success
+	LossAt      time.Time       // when Err is obeyed as a loss; zero for never
 	LastSuccess time.Time       // of a remote decrypt under the write version; zero for never
+	Outage      time.Duration   // in which the last evidence was a failure, since the start
 }
+
+// Answers reports whether Status says "ok".
+func (v View) Answers() bool { return v.Phase != Starting && v.Phase != Lost && v.Phase != CutOff }
 
 // View returns what is known now.
 func (t *Tracker) View() View {
@@ -301,9 +338,14 @@ func (t *Tracker) View() View {
 	defer t.mu.Unlock()
 	phase, f := t.state.judge(now, t.graces)
 	t.note(phase, f)
-	v := View{Phase: phase, LastSuccess: t.state.success}
+	v := View{Key: t.key, Phase: phase, LastSuccess: t.state.success, Outage: t.outage}
 	if f != nil {
 		v.Err, v.Since = f.err, f.first
+		v.Kind, v.LossAt = t.state.borne(f, t.graces)
+		v.WriteAlone = f == &t.state.write
+	}
+	if !t.failing.IsZero() {
+		v.Outage += now.Sub(latest(t.failing, t.born))
 	}
 	return v
 }
@@ -313,4 +355,11 @@ func (t *Tracker) snapshot() (keyvault.Ref, state) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.key, t.state
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
 }

@@ -167,6 +167,9 @@ func (c *Client) do(ctx context.Context, op Op, ref Ref, fn func(context.Context
 	if op != opDeleted {
 		failure = c.explain(ctx, failure)
 	}
+	if failure == nil && op != opDeleted && op != OpList {
+		c.found.used(ref)
+	}
 	leave.done(failure)
 	if evidence && (failure == nil || failure.Reason != Canceled) {
 		c.onOutcome(Outcome{Op: op, Key: ref, Err: failure, Time: time.Now()})

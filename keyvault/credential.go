@@ -53,6 +53,9 @@ type Credential struct {
 	takenFor map[TokenRequest]bool
 	fault    string // that was reported last; empty when all is well
 
+	proven                 fingerprint // of the last that got a token, or of the first that was read
+	reloads, failedReloads uint64
+
 	looks chan struct{} // holds one while the files are looked at
 }
 
@@ -76,6 +79,9 @@ func NewCredential(cfg *AzureConfig, opts CredentialOptions) (*Credential, error
 	}
 	if err != nil {
 		return nil, prefixEach(cfg.path, err)
+	}
+	if c.used != nil {
+		c.proven = c.used.fingerprint()
 	}
 	return c, nil
 }

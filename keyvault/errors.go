@@ -2,7 +2,9 @@ package keyvault
 
 import (
 	"errors"
+	"strings"
 	"time"
+	"unicode"
 )
 
 // An Error reports a failed operation. Its text begins with the Reason, is
@@ -25,6 +27,11 @@ type Error struct {
 	// Remembered is set on an answer of the circuit breaker: the vault was not
 	// asked again.
 	Remembered bool
+	// PurgeAt is when the vault destroys a deleted key; zero for any other failure,
+	// and where the vault does not tell.
+	PurgeAt time.Time
+	// Missing says of a KeyNotFound what is gone, as far as a look has shown.
+	Missing Missing
 	// Text says what was seen and what to mend, without the reason word.
 	Text string
 	// Err is the cause for errors.Is and errors.As; it is not part of the text.
@@ -34,12 +41,32 @@ type Error struct {
 	pause time.Duration
 }
 
+// Missing is what of a key a vault does not have. The list is closed.
+type Missing string
+
+const (
+	MissingUnknown Missing = ""        // not looked at, or not shown
+	MissingVersion Missing = "version" // the key is there, without this version
+	MissingKey     Missing = "key"     // neither live nor among the deleted ones
+)
+
+// maxText is what a text may take: kube-apiserver cuts a longer one where it likes.
+const maxText = 1024
+
 func (e *Error) Error() string {
-	s := string(e.Reason) + ": " + e.Text
-	if len(s) > 1024 {
-		s = s[:1021] + "..."
+	s := string(e.Reason) + ": " + strings.Map(printable, e.Text)
+	if len(s) > maxText {
+		s = strings.ToValidUTF8(s[:maxText-len("...")], "") + "..."
 	}
 	return s
+}
+
+// printable keeps a text on one line, whatever a file is called.
+func printable(r rune) rune {
+	if !unicode.IsPrint(r) {
+		return ' '
+	}
+	return r
 }
 
 func (e *Error) Unwrap() error { return e.Err }

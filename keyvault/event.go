@@ -1,6 +1,9 @@
 package keyvault
 
-import "time"
+import (
+	"crypto/sha256"
+	"time"
+)
 
 // An Op is an operation on a vault.
 type Op string
@@ -33,6 +36,17 @@ type Call struct {
 type Outcome struct {
 	Op   Op
 	Key  Ref
+	Err  *Error // nil for success
+	Time time.Time
+}
+
+// A SeedEvent is the end of one Encrypt or Decrypt that a caller asked a keyring for:
+// what a kube-apiserver calls a seed was wrapped or unwrapped, or was not.
+type SeedEvent struct {
+	Op  Op // OpEncrypt or OpDecrypt, whatever the permission is called
+	Key Ref
+	// Sum is the SHA-256 of the wrapped seed; zero for an Encrypt that failed.
+	Sum  [sha256.Size]byte
 	Err  *Error // nil for success
 	Time time.Time
 }

@@ -249,7 +249,11 @@ func roundTrip(ctx context.Context, v Vault, ref Ref) *Error {
 
 // adopt makes a version the one that writes.
 func (f *follower) adopt(m *member, cause AdoptCause) {
-	e := RotationEvent{Step: VersionAdopted, Key: m.ref, From: f.keys.WriteKey(), Cause: cause, Due: f.due(m), Proven: m.proven}
+	now := f.now()
+	e := RotationEvent{
+		Step: VersionAdopted, Key: m.ref, From: f.keys.WriteKey(), Cause: cause, Due: f.due(m), Proven: m.proven,
+		Settled: now.here.Add(m.attrs.Created.Add(f.ring.delay).Sub(now.vault)),
+	}
 	f.ring.writes = m
 	f.keys.write(m.ref, m.attrs.Created)
 	f.keys.behind.Store(f.ring.behind())

@@ -240,7 +240,7 @@ func TestFallBack_NotForgottenForAnotherVault(t *testing.T) {
 		elsewhere := key1
 		elsewhere.Host = "other.vault.azure.net"
 		_, err := c.Decrypt(within(t, 3*time.Second), elsewhere, []byte("block"))
-		require.Contains(t, failure(t, err).Text, "the vault belongs to tenant 99999999")
+		require.Contains(t, failure(t, err).Text, "the vault belongs to another tenant than the credential: check tenantId in azure.json")
 		w.challenge = ours
 		require.NoError(t, os.WriteFile(path, secretConfig("two"), 0o600))
 		time.Sleep(time.Minute)

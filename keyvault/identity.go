@@ -95,8 +95,9 @@ func (id *identity) checkTenant(vaults string) *Error {
 	if id.method == methodManaged || vaults == "" || !guidForm().MatchString(id.tenant) || strings.EqualFold(vaults, id.tenant) {
 		return nil
 	}
-	return &Error{Reason: CredentialsRefused, Text: fmt.Sprintf(
-		"the vault belongs to tenant %s, the credential to tenant %s: check %s and the vault's name", vaults, clean(id.tenant, 36), id.source)}
+	// Which they are is not said: the text is shown to people of neither.
+	return &Error{Reason: CredentialsRefused, Text: "the vault belongs to another tenant than the credential: check " + id.source +
+		" and the vault's name (az keyvault show --query properties.tenantId shows the vault's)"}
 }
 
 // build makes a credential of the SDK. A new one has an empty token cache.

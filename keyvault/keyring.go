@@ -19,6 +19,7 @@ type Keyring struct {
 	memory  VersionMemory // nil for none
 	guide   guide
 	pulse   pulse
+	onSeed  func(SeedEvent)
 
 	current  atomic.Pointer[writer] // nil until a version is known
 	impaired atomic.Bool            // the last that was heard of it is a fault or a refusal
@@ -40,10 +41,14 @@ type writer struct {
 }
 
 func newKeyring(cfg KeyringConfig) *Keyring {
-	return &Keyring{
-		vault: cfg.Vault, memory: cfg.Memory, lookup: newLookup(cfg),
+	k := &Keyring{
+		vault: cfg.Vault, memory: cfg.Memory, lookup: newLookup(cfg), onSeed: cfg.OnSeed,
 		writers: map[string]*writer{}, pulse: pulse{born: time.Now()},
 	}
+	if k.onSeed == nil {
+		k.onSeed = func(SeedEvent) {}
+	}
+	return k
 }
 
 // write makes a version the one that writes.
@@ -163,9 +168,11 @@ func (k *Keyring) Encrypt(ctx context.Context, keyID string, plaintext []byte) (
 		if e := asError(err); e != nil && k.current.Load() == w && impairs(e) {
 			k.impaired.Store(true)
 		}
+		k.onSeed(SeedEvent{Op: OpEncrypt, Key: w.ref, Err: asOwn(OpEncrypt, w.ref, err), Time: time.Now()})
 		return nil, w.ref, err
 	}
 	k.keep(w)
+	k.onSeed(SeedEvent{Op: OpEncrypt, Key: w.ref, Sum: sha256.Sum256(block), Time: time.Now()})
 	return block, w.ref, nil
 }
 
@@ -176,17 +183,20 @@ func (k *Keyring) Decrypt(ctx context.Context, keyID, versionHint string, block 
 	if !IsKeyID(keyID) {
 		return nil, Ref{}, &Error{Op: OpDecrypt, Reason: UnknownKey, Text: "the key ID is not one of Key Vault (64 lower-case hexadecimal digits)"}
 	}
+	if len(block) == 0 {
+		return nil, Ref{}, &Error{Op: OpDecrypt, Reason: BadRequest, Text: "the ciphertext is empty"}
+	}
+	sum := sha256.Sum256(block)
 	ref, failure := k.lookup.find(ctx, keyID, versionHint)
 	if failure != nil {
+		k.onSeed(SeedEvent{Op: OpDecrypt, Key: failure.Key, Sum: sum, Err: failure, Time: time.Now()})
 		return nil, Ref{}, failure
 	}
-	if len(block) == 0 {
-		return nil, ref, &Error{Op: OpDecrypt, Key: ref, Reason: BadRequest, Text: "the ciphertext is empty"}
-	}
-	key := flightKey{strings.ToLower(ref.Host), strings.ToLower(ref.Name), strings.ToLower(ref.Version), sha256.Sum256(block)}
+	key := flightKey{strings.ToLower(ref.Host), strings.ToLower(ref.Name), strings.ToLower(ref.Version), sum}
 	plain, err := k.flights.do(ctx, key, ref, func(ctx context.Context) ([]byte, error) {
 		return k.vault.Decrypt(ctx, ref, block)
 	})
+	k.onSeed(SeedEvent{Op: OpDecrypt, Key: ref, Sum: sum, Err: asOwn(OpDecrypt, ref, err), Time: time.Now()})
 	if err != nil {
 		return nil, ref, err
 	}

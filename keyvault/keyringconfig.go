@@ -58,6 +58,9 @@ type KeyringConfig struct {
 	// Optional.
 	OnEvent func(RotationEvent)
 	OnPoll  func(Attributes, *Error)
+	// OnSeed is told of each seed that was to be wrapped or unwrapped under a version
+	// that is known or was looked for. It must not block. Optional.
+	OnSeed func(SeedEvent)
 	// Warn is told, at most once a minute, what keeps the keyring from finding
 	// a version. nil drops it. It must not block.
 	Warn func(*Error)

@@ -3,8 +3,6 @@ package keyvault
 import (
 	"context"
 	"fmt"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/security/keyvault/azkeys"
@@ -18,36 +16,22 @@ const (
 	// the caller has its answer already, and only waits for a better one.
 	lookBudget = time.Second
 	minLook    = 200 * time.Millisecond
-	// maxFindings bounds the memory of what was found.
-	maxFindings = 256
 )
 
 // A vault answers 404 for a key that never was, a deleted one, a purged one and a
 // missing version alike. What can be done about it differs, so a missing key is
 // looked for among the deleted ones, and its name among the live ones. Neither
 // look is needed: both may be denied.
-type finding struct {
-	until  time.Time // no other look before
-	reason Reason    // KeyDeleted or KeyNotFound; empty if nothing was learned
-	seen   string
-	mend   string
-}
-
-// findings is what was found, by key. It is safe for concurrent use.
-type findings struct {
-	mu   sync.Mutex
-	keys map[string]finding // by lower-case host and name; guarded by mu
-}
 
 // explain says more of a KeyNotFound, if more is known or can be learned now.
 func (c *Client) explain(ctx context.Context, failure *Error) *Error {
 	if failure == nil || failure.Reason != KeyNotFound {
 		return failure
 	}
-	key := strings.ToLower(failure.Key.Host + "/" + failure.Key.Name)
+	key := findingKey(failure.Key)
 	f, mine := c.found.claim(key, time.Now())
 	if deadline, _ := ctx.Deadline(); mine && time.Until(deadline) >= minLook {
-		f = c.look(ctx, failure.Key)
+		f = c.look(ctx, failure.Key).after(f, time.Now())
 		f.until = time.Now().Add(lookEvery)
 		c.found.put(key, f)
 	}
@@ -55,31 +39,9 @@ func (c *Client) explain(ctx context.Context, failure *Error) *Error {
 		return failure
 	}
 	e := *failure
-	e.Reason = f.reason
+	e.Reason, e.Missing, e.PurgeAt = f.reason, f.missing, f.purgeAt
 	e.Text = fmt.Sprintf("%s: %s (%s)%s", where(e.Key), f.seen, httpText(&e, ""), f.mend)
 	return &e
-}
-
-// claim returns what is known of a key, and whether the caller is the one to look.
-func (s *findings) claim(key string, now time.Time) (finding, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	f := s.keys[key]
-	if now.Before(f.until) {
-		return f, false
-	}
-	f.until = now.Add(lookEvery)
-	if len(s.keys) >= maxFindings {
-		clear(s.keys)
-	}
-	s.keys[key] = f
-	return f, true
-}
-
-func (s *findings) put(key string, f finding) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.keys[key] = f
 }
 
 // look asks what has become of a key.
@@ -92,32 +54,40 @@ func (c *Client) look(ctx context.Context, ref Ref) finding {
 		return c.guarded(cl.context(ctx, deadline, false, true), cl, fn)
 	}
 
-	var deleted Attributes
-	failure := ask(func(ctx context.Context, keys *azkeys.Client, cl *call) (err error) {
-		deleted, err = getDeleted(ctx, keys, cl)
+	var attributes Attributes
+	deleted := ask(func(ctx context.Context, keys *azkeys.Client, cl *call) (err error) {
+		attributes, err = getDeleted(ctx, keys, cl)
 		return err
 	})
-	if failure == nil {
-		f := finding{reason: KeyDeleted, seen: "the key is deleted, and can be recovered", mend: mend(&Error{Reason: KeyDeleted})}
-		if !deleted.ScheduledPurge.IsZero() {
-			f.seen += " until " + deleted.ScheduledPurge.UTC().Format(time.RFC3339)
+	if deleted == nil {
+		f := finding{reason: KeyDeleted, purgeAt: attributes.ScheduledPurge, seen: "the key is deleted, and can be recovered", mend: mend(&Error{Reason: KeyDeleted})}
+		if !f.purgeAt.IsZero() {
+			f.seen += " until " + f.purgeAt.UTC().Format(time.RFC3339)
 		}
 		return f
 	}
-	unseen := failure.Reason == AccessDenied
-	failure = ask(func(ctx context.Context, keys *azkeys.Client, _ *call) error {
+	live := ask(func(ctx context.Context, keys *azkeys.Client, _ *call) error {
 		_, err := keys.GetKey(ctx, ref.Name, "", nil)
 		return err
 	})
 	switch {
-	case failure == nil && ref.Version != "":
+	case live == nil && ref.Version != "":
 		return finding{
-			reason: KeyNotFound, seen: "the key exists, but not this version of it",
+			reason: KeyNotFound, missing: MissingVersion, seen: "the key exists, but not this version of it",
 			mend: "; check the version; one that is some minutes old may not have reached this replica yet, and a key that was made anew under the same name opens nothing older",
 		}
-	case unseen && ref.IsHSM():
+	case live == nil:
+		return finding{reason: KeyNotFound, seen: "the key was not there, and is now", mend: "; it has just been made or recovered: the next try will tell"}
+	case live.Reason == KeyNotFound && deleted.Reason == KeyNotFound:
+		return finding{reason: KeyNotFound, missing: MissingKey}
+	case deleted.Reason == AccessDenied && ref.IsHSM():
 		return finding{
 			reason: KeyNotFound, seen: "no such key or version, or it is deleted: " + officerOnly,
+			mend: mend(&Error{Reason: KeyNotFound}),
+		}
+	case deleted.Reason == AccessDenied:
+		return finding{
+			reason: KeyNotFound, seen: `no such key or version, or it is deleted: without the key permission "get" these cannot be told apart`,
 			mend: mend(&Error{Reason: KeyNotFound}),
 		}
 	}

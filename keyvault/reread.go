@@ -177,6 +177,7 @@ func (c *Credential) accepted(id *identity, req TokenRequest, fault error) {
 	}
 	c.takenFor[req] = true
 	c.used, c.taken = id, id
+	c.count(id)
 	c.note(fault)
 }
 
@@ -197,9 +198,13 @@ func (c *Credential) note(fault error) {
 	if fault != nil {
 		text = oneLine(fault)
 	}
-	switch {
-	case text == c.fault:
+	if text == c.fault {
 		return
+	}
+	if text != "" {
+		c.failedReloads++
+	}
+	switch {
 	case text != "" && c.opts.Warn != nil:
 		c.opts.Warn(text + "; what was read before is still used")
 	case text == "" && c.opts.Info != nil:

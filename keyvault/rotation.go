@@ -35,5 +35,8 @@ type RotationEvent struct {
 	// Proven is when a round trip under it has last succeeded, by this machine's
 	// clock; zero for never.
 	Proven time.Time
-	Err    *Error
+	// Settled is when every server of the vault must know the version, by this machine's
+	// clock: until then a 404 may come from one that lags.
+	Settled time.Time
+	Err     *Error
 }

@@ -300,7 +300,7 @@ func TestVault_SignInRefused(t *testing.T) {
 	}{
 		"secret":       {map[string]string{"aadClientSecret": "SECRETCANARY"}, "AADSTS7000215"},
 		"application":  {map[string]string{"aadClientId": "99999999-bbbb-cccc-dddd-eeeeeeeeeeee"}, "AADSTS700016"},
-		"other tenant": {map[string]string{"tenantId": "99999999-2222-3333-4444-555555555555"}, "belongs to tenant"},
+		"other tenant": {map[string]string{"tenantId": "99999999-2222-3333-4444-555555555555"}, "belongs to another tenant"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			fields := map[string]string{"tenantId": l.srv.TenantID, "aadClientId": l.srv.ClientID, "aadClientSecret": l.srv.ClientSecret}
@@ -316,6 +316,7 @@ func TestVault_SignInRefused(t *testing.T) {
 			require.Contains(t, e.Text, tt.text)
 			require.NotContains(t, e.Error(), "CANARY")
 			require.NotContains(t, e.Error(), fields["aadClientId"])
+			require.NotContains(t, e.Error(), fields["tenantId"])
 		})
 	}
 }

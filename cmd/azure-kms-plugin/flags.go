@@ -51,6 +51,8 @@ var flagGroups = []flagGroup{
 		{"state-dir", "directory", "", "where to keep what a restart should remember (default: the socket's directory)"},
 	}},
 	{"Health and metrics", []flagSpec{
+		{"outage-grace", "duration", "24h", "how long Status stays ok while the vault cannot be reached or used; 0 for not at all"},
+		{"denial-grace", "duration", "10m", "how long Status stays ok while the vault or the sign-in host refuses this identity or network; 0 for not at all"},
 		{"healthz-port", "port", "8787", "port of /livez, /healthz and /readyz; 0 turns it off"},
 		{"healthz-path", "path", "/healthz", "path of the health check"},
 		{"healthz-timeout", "duration", "20s", "bound of a health check"},

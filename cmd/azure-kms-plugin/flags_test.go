@@ -9,8 +9,11 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"azure-kms-plugin/health"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -103,6 +106,9 @@ func TestFaults(t *testing.T) {
 		{"not a key URL", append(keyless, "--key-url=kvlab")},
 		{"another cloud", append(keyless, "--key-url=https://kvlab.vault.azure.cn/keys/k1", "--decrypt-key=https://kvhsm.managedhsm.usgovcloudapi.net/keys/k1")},
 		{"no time at all", with("--healthz-timeout=0s")},
+		{"graces", with("--outage-grace=-1s", "--denial-grace=soon")},
+		{"a grace without unit", with("--outage-grace=86400", "--denial-grace=")},
+		{"a grace of weeks", with("--outage-grace=169h", "--denial-grace=168h1s")},
 		{"decrypt keys", with("--decrypt-key=", "--decrypt-key=http://kvlab.vault.azure.net/keys/k1", "--decrypt-key=https://kvlab.vault.azure.net/secrets/s1")},
 		{"choices", with("--key-operations=sign", "--ciphertext-format=aws", "--kms-api-version=v1", "--healthz-mode=deep")},
 		{"socket mode for all", with("--socket-mode=0666")},
@@ -173,6 +179,23 @@ func TestDefaults(t *testing.T) {
 	require.False(t, o.wrap)
 	require.Nil(t, o.proxy())
 	require.Equal(t, "/opt", o.memoryDir())
+	require.Equal(t, health.Graces{Outage: 24 * time.Hour, Denial: 10 * time.Minute}, o.graces())
+}
+
+// No grace at all is not the default, as zero is in package health.
+func TestGraces(t *testing.T) {
+	for _, zero := range []string{"0", "0s", " 0h\n"} {
+		o, faults := parse(append([]string{"--outage-grace=" + zero, "--denial-grace=" + zero}, goodKey...))
+		require.Empty(t, faults, zero)
+		require.Negative(t, o.graces().Outage, zero)
+		require.Negative(t, o.graces().Denial, zero)
+		require.Negative(t, o.graces().KeyState, "%s: a disabled key is graver than a refusal", zero)
+	}
+	o, faults := parse(append([]string{"--outage-grace=168h", "--denial-grace=1h30m"}, goodKey...))
+	require.Empty(t, faults)
+	require.Equal(t, health.Graces{Outage: 7 * 24 * time.Hour, Denial: 90 * time.Minute}, o.graces())
+	o, _ = parse(append([]string{"--denial-grace=5s"}, goodKey...))
+	require.Equal(t, 5*time.Second, o.graces().KeyState)
 }
 
 // HyperShift's arguments, to the letter.

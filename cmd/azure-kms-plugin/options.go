@@ -11,9 +11,13 @@ import (
 	"time"
 	"unicode"
 
+	"azure-kms-plugin/health"
 	"azure-kms-plugin/keyvault"
 	"azure-kms-plugin/plugin"
 )
+
+// keyStateGrace is the default in package health of what no flag sets.
+const keyStateGrace = 15 * time.Second
 
 // options is a command line that was understood.
 type options struct {
@@ -37,6 +41,8 @@ type options struct {
 	format      plugin.Format
 	apiVersion  string
 	stateDir    string
+
+	outageGrace, denialGrace time.Duration // zero for at once
 
 	healthzAddr    string // empty for off
 	healthzPath    string
@@ -62,6 +68,7 @@ func parse(args []string) (o options, faults []string) {
 	o.readKey(r)
 	o.readFiles(r)
 	o.readSocket(r)
+	o.outageGrace, o.denialGrace = r.grace("outage-grace"), r.grace("denial-grace")
 	o.readPorts(r)
 	o.readProxy(r)
 	o.verbosity = r.number("v", math.MinInt32, math.MaxInt32)
@@ -221,6 +228,22 @@ func (o *options) readPorts(r *reader) {
 			r.fault("metrics-addr", "port %s is that of --healthz-port too: give each its own", port)
 		}
 	}
+}
+
+// graces are the two flags as package health wants them, where zero is the default.
+// A key that is disabled or gone is borne no longer than a refusal to use it.
+func (o *options) graces() health.Graces {
+	atOnce := func(d time.Duration) time.Duration {
+		if d == 0 {
+			return -1
+		}
+		return d
+	}
+	g := health.Graces{Outage: atOnce(o.outageGrace), Denial: atOnce(o.denialGrace)}
+	if o.denialGrace < keyStateGrace {
+		g.KeyState = g.Denial
+	}
+	return g
 }
 
 // isPath reports whether a request for s gets to a handler of s: the server

@@ -30,6 +30,10 @@ type program struct {
 	keyring  *keyvault.Keyring
 	memory   *health.Memory
 	rotation rotation
+	rotations health.Rotations
+	uses *health.Uses
+	watch *health.Watch
+	report *health.Report
 	server   *plugin.Server
 	tracker  *health.Tracker
 	prober   *health.Prober
@@ -44,6 +48,7 @@ func assemble(o options, id identity, logs loggers) (*program, error) {
 	if dir := o.memoryDir(); dir != "" {
 		p.memory = health.OpenMemory(health.MemoryPath(dir, o.address.String(), p.key), p.key, logs.main)
 	}
+	p.uses = health.NewUses(p.memory)
 	client, err := keyvault.NewClient(keyvault.ClientConfig{
 		Credential: id.credential,
 		CAFile:     o.caFile,
@@ -62,8 +67,9 @@ func assemble(o options, id identity, logs loggers) (*program, error) {
 	if p.keyring, err = p.newKeyring(o, client, logs); err != nil {
 		return nil, err
 	}
-	p.tracker = health.NewTracker(health.Config{Key: p.keyring.WriteKey(), Memory: p.memory, Logger: logs.main})
-	p.prober = health.NewProber(health.ProberConfig{Vault: client, Tracker: p.tracker, Memory: p.memory, Logger: logs.main})
+	p.tracker = health.NewTracker(health.Config{Key: p.keyring.WriteKey(), Graces: o.graces(), ActivationDelay: o.activationDelay, Memory: p.memory, Logger: logs.main})
+	p.prober = health.NewProber(health.ProberConfig{Vault: client, Tracker: p.tracker, Uses: p.uses, Memory: p.memory, Logger: logs.main})
+	p.watch = health.NewWatch(health.WatchConfig{Vault: client, Uses: p.uses, Tracker: p.tracker, Logger: logs.main})
 	p.server, err = plugin.New(plugin.Config{
 		Socket:     plugin.SocketConfig{Address: o.listenAddr, Mode: o.socketMode, Group: o.socketGroup},
 		Keyring:    p.keyring,
@@ -76,6 +82,12 @@ func assemble(o options, id identity, logs loggers) (*program, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.report = health.NewReport(health.ReportConfig{
+		Tracker: p.tracker, Prober: p.prober, Uses: p.uses, Keyring: p.keyring, Rotations: &p.rotations,
+		Instance: instance(o), Key: p.key, Following: o.following(),
+		Clients:     p.clients,
+		Credentials: p.credentials,
+	})
 	p.web = health.HandlerConfig{
 		Socket: p.server.CheckSocket, Prober: p.late, Key: p.tracker.Usable,
 		HealthzPath: o.healthzPath, FollowKey: o.followKey, Timeout: o.healthzTimeout,
@@ -146,14 +158,14 @@ func (p *program) late() error {
 func (p *program) keyMetrics() metrics.Key {
 	v := p.tracker.View()
 	return metrics.Key{
-		Usable:         (v.Phase == health.Usable || v.Phase == health.WriteOnly) && p.late() == nil,
-		Ready:          v.Phase != health.Starting && v.Phase != health.Lost,
+		Usable:         v.Phase == health.Usable && p.late() == nil,
+		Ready:          v.Answers(),
 		LastSuccess:    v.LastSuccess,
 		LastGet:        p.prober.LastGet(),
 		LastDecrypt:    p.prober.LastDecrypt(),
 		MetadataAccess: p.prober.MetadataAccess(),
 		Expires:        p.prober.Expires(),
-		LastPoll:       p.rotation.lastLook(),
+		LastPoll:       p.rotations.LastLook(),
 		NewerVersion:   p.keyring.Behind(),
 	}
 }
@@ -198,6 +210,8 @@ func (p *program) run(ctx context.Context, stop <-chan os.Signal, l listeners, l
 	})
 	g.Go(func() error { return p.keyring.Run(ctx) })
 	g.Go(func() error { return p.prober.Run(ctx) })
+	g.Go(func() error { return p.watch.Run(ctx) })
+	g.Go(func() error { return p.report.Run(ctx) })
 	if l.healthz != nil {
 		g.Go(func() error { return serveHTTP(webCtx, l.healthz, health.Handler(p.web), p.web.Timeout, log) })
 	}

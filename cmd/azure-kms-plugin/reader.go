@@ -100,6 +100,29 @@ func (r *reader) duration(flag string) time.Duration {
 	return d
 }
 
+// maxGrace is far more than a grace can help: kube-apiserver forgets the seeds of
+// others after a day. What is longer is more likely a wrong unit.
+const maxGrace = 7 * 24 * time.Hour
+
+// grace reads how long a failure is borne; zero is a value like others. After a
+// fault it returns zero.
+func (r *reader) grace(flag string) time.Duration {
+	s := r.text(flag)
+	d, err := time.ParseDuration(s)
+	switch {
+	case s == "":
+	case err != nil:
+		r.fault(flag, "%q is not a duration such as 10m, or 0", s)
+	case d < 0:
+		r.fault(flag, "%s is less than 0, which already means not at all", s)
+	case d > maxGrace:
+		r.fault(flag, "%s is more than %s, which is 7 days", s, maxGrace)
+	default:
+		return d
+	}
+	return 0
+}
+
 func (r *reader) oneOf(flag string, allowed ...string) string {
 	s := r.text(flag)
 	if s != "" && !slices.Contains(allowed, s) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"sync"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -14,7 +13,6 @@ type rotation struct {
 	log *zap.Logger
 
 	mu      sync.Mutex
-	looked  time.Time       // when the vault last named the newest version
 	failing keyvault.Reason // of the last look for the newest version; empty if it succeeded
 }
 
@@ -25,6 +23,10 @@ func (p *program) newKeyring(o options, client *keyvault.Client, logs loggers) (
 	cfg := keyvault.KeyringConfig{
 		Vault: client, Directory: client, Write: p.key, Others: o.decryptKeys,
 		OnEvent: p.rotated, OnPoll: p.polled,
+		OnSeed: func(e keyvault.SeedEvent) {
+			p.tracker.Seed(e)
+			p.uses.Seed(e)
+		},
 		Warn: func(e *keyvault.Error) {
 			logs.main.Warn("the versions of the key cannot be listed: that is optional, but only data whose version is known, or named in it, can then be read",
 				zap.String("reason", string(e.Reason)), zap.String("text", e.Text))
@@ -59,6 +61,7 @@ func (p *program) begin(o options) {
 	if before.SameVersion(key) {
 		before = keyvault.Ref{}
 	}
+	p.uses.Wrote(before)
 	p.rotation.changed(before, key, cause)
 }
 
@@ -75,6 +78,7 @@ func (r *rotation) changed(from, to keyvault.Ref, cause string) {
 // rotated takes in what has happened to a version.
 func (p *program) rotated(e keyvault.RotationEvent) {
 	log, version := p.rotation.log, zap.String("version", e.Key.Version)
+	p.rotations.Event(e)
 	switch e.Step {
 	case keyvault.VersionLearned:
 		log.Info("new key version learned: it can be read from now on", version, zap.String("key_id", e.Key.KeyID()), zap.Time("writes_from", e.Due.UTC()))
@@ -86,7 +90,8 @@ func (p *program) rotated(e keyvault.RotationEvent) {
 		log.Info("a newer version of the key is available: this process writes with the one that --key-version or --key-url names",
 			version, zap.String("key_id", e.Key.KeyID()))
 	case keyvault.VersionAdopted:
-		p.tracker.Follow(e.Key, e.Proven)
+		p.tracker.Follow(e.Key, e.Proven, e.Settled)
+		p.uses.Wrote(e.From)
 		p.metrics.Writes(e.Key.KeyID())
 		p.rotation.changed(e.From, e.Key, string(e.Cause))
 	}
@@ -99,10 +104,11 @@ func (p *program) polled(a keyvault.Attributes, err *keyvault.Error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {
+		p.rotations.Looked()
 		if r.failing != "" {
 			r.log.Info("new key versions can be looked for again")
 		}
-		r.failing, r.looked = "", time.Now()
+		r.failing = ""
 		return
 	}
 	// A pinned keyring does not need to know, and without a version to write
@@ -111,11 +117,4 @@ func (p *program) polled(a keyvault.Attributes, err *keyvault.Error) {
 		r.log.Warn("new key versions cannot be looked for: the one in use stays", zap.String("reason", string(err.Reason)), zap.String("text", err.Text))
 		r.failing = err.Reason
 	}
-}
-
-// lastLook is when the vault last named the newest version; zero for never.
-func (r *rotation) lastLook() time.Time {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.looked
 }
