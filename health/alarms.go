@@ -37,9 +37,12 @@ func (f facts) alarms() (all []status.Alarm) {
 		add(status.Warning, reasonExpiresSoon, v.Key.Version, fmt.Sprintf(
 			"the version that writes expires at %s, and can then only decrypt: rotate the key, or extend the version's validity", f.expires.UTC().Format(time.RFC3339)))
 	}
-	if soon(f.certEnds) {
+	if ends := f.signIn.ExpiryTime; ends != nil && soon(*ends) {
 		add(status.Warning, reasonCredentialExpiresSoon, "", fmt.Sprintf(
-			"the certificate that signs in expires at %s: renew it; the file is read again without a restart", f.certEnds.UTC().Format(time.RFC3339)))
+			"the certificate that signs in expires at %s: renew it; the file is read again without a restart", ends.UTC().Format(time.RFC3339)))
+	}
+	if f.signIn.Fault != "" {
+		add(status.Warning, reasonCredentialUnusable, "", "what was read before signs in, because a file that has changed cannot be used: "+f.signIn.Fault)
 	}
 	slices.SortStableFunc(all, func(a, b status.Alarm) int { return cmp.Compare(rank(a.Severity), rank(b.Severity)) })
 	return all

@@ -24,6 +24,7 @@ const (
 const (
 	reasonExpiresSoon           = "KeyExpiresSoon"
 	reasonCredentialExpiresSoon = "CredentialExpiresSoon"
+	reasonCredentialUnusable    = "CredentialFileUnusable"
 )
 
 // ConditionReasons lists every reason that a condition can have.
@@ -37,7 +38,7 @@ func ConditionReasons() (all []string) {
 		all = append(all, string(s))
 	}
 	return append(all, reasonAvailable, reasonAccepted, reasonReady, reasonAsExpected, reasonNewest, reasonStarting,
-		reasonUnseen, reasonExpiresSoon, reasonCredentialExpiresSoon)
+		reasonUnseen, reasonExpiresSoon, reasonCredentialExpiresSoon, reasonCredentialUnusable)
 }
 
 // facts are what conditions and alarms are made of: a value, no clock, no I/O.
@@ -46,7 +47,7 @@ type facts struct {
 	view     View
 	uses     []use
 	expires  time.Time // of the version that writes; zero for never or unknown
-	certEnds time.Time // of the certificate that signs in; zero for none
+	signIn   status.Credentials
 	rotation *status.Rotation
 	behind   bool // a newer version is known than the one that writes
 	polled   bool // the newest version has been seen

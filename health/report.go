@@ -94,10 +94,8 @@ func (r *Report) facts() facts {
 		expires:  r.cfg.Prober.Expires(),
 		rotation: r.cfg.Rotations.latest(),
 		behind:   r.cfg.Keyring.Behind(),
+		signIn:   r.cfg.Credentials(),
 		polled:   !r.cfg.Rotations.LastLook().IsZero(),
-	}
-	if t := r.cfg.Credentials().ExpiryTime; t != nil {
-		f.certEnds = *t
 	}
 	return f
 }
@@ -133,7 +131,7 @@ func (r *Report) Document() *status.Document {
 		Keys:        f.keys(),
 		Rotation:    f.rotation,
 		Clients:     append([]status.Client{}, r.cfg.Clients()...),
-		Credentials: r.cfg.Credentials(),
+		Credentials: f.signIn,
 		Activity: status.Activity{
 			LastGetProbeTime: when(r.cfg.Prober.LastGet()), LastDecryptProbeTime: when(r.cfg.Prober.LastDecrypt()),
 			LastPollTime: when(r.cfg.Rotations.LastLook()), MetadataAccess: r.cfg.Prober.MetadataAccess(),

@@ -31,3 +31,14 @@ func (p *program) clients() (all []status.Client) {
 	}
 	return all
 }
+
+// credentials is how signing in is doing.
+func (id identity) credentials() status.Credentials {
+	s := id.credential.State()
+	c := status.Credentials{Method: s.Method, Reloads: s.Reloads, FailedReloads: s.FailedReloads, Fault: s.Fault}
+	if !s.Expires.IsZero() {
+		at := s.Expires.UTC().Truncate(time.Second)
+		c.ExpiryTime = &at
+	}
+	return c
+}

@@ -26,20 +26,20 @@ const startGarbage = 2 * time.Second
 // program is the plugin's parts, wired but not running. Nothing of it may run
 // before instrument was called.
 type program struct {
-	key      keyvault.Ref // without a version while the newest is followed
-	keyring  *keyvault.Keyring
-	memory   *health.Memory
-	rotation rotation
+	key       keyvault.Ref // without a version while the newest is followed
+	keyring   *keyvault.Keyring
+	memory    *health.Memory
+	rotation  rotation
 	rotations health.Rotations
-	uses *health.Uses
-	watch *health.Watch
-	report *health.Report
-	server   *plugin.Server
-	tracker  *health.Tracker
-	prober   *health.Prober
-	registry *prometheus.Registry
-	metrics  *metrics.Metrics // set by instrument
-	web      health.HandlerConfig
+	uses      *health.Uses
+	watch     *health.Watch
+	report    *health.Report
+	server    *plugin.Server
+	tracker   *health.Tracker
+	prober    *health.Prober
+	registry  *prometheus.Registry
+	metrics   *metrics.Metrics // set by instrument
+	web       health.HandlerConfig
 }
 
 func assemble(o options, id identity, logs loggers) (*program, error) {
@@ -86,7 +86,7 @@ func assemble(o options, id identity, logs loggers) (*program, error) {
 		Tracker: p.tracker, Prober: p.prober, Uses: p.uses, Keyring: p.keyring, Rotations: &p.rotations,
 		Instance: instance(o), Key: p.key, Following: o.following(),
 		Clients:     p.clients,
-		Credentials: p.credentials,
+		Credentials: id.credentials,
 	})
 	p.web = health.HandlerConfig{
 		Socket: p.server.CheckSocket, Prober: p.late, Key: p.tracker.Usable,

@@ -66,7 +66,7 @@ func serve(ctx context.Context, stop <-chan os.Signal, o options, faults []strin
 // identity is what azure.json and the files it names say.
 type identity struct {
 	config     *keyvault.AzureConfig
-	credential keyvault.TokenSource
+	credential *keyvault.Credential
 }
 
 // signIn reads azure.json and makes the credential, without using the network.

@@ -268,6 +268,10 @@ type Credentials struct {
 	Method string `json:"method"`
 	// ExpiryTime is when the certificate that signs in expires.
 	ExpiryTime *time.Time `json:"expiryTime,omitempty"`
-	// Reloads counts the times that a changed file was taken over.
-	Reloads uint64 `json:"reloads"`
+	// Reloads counts the times that a changed file was taken over, FailedReloads those
+	// that it could not be, so that the identity before goes on.
+	Reloads       uint64 `json:"reloads"`
+	FailedReloads uint64 `json:"failedReloads"`
+	// Fault is what keeps a changed file from being used now; left out when all is well.
+	Fault string `json:"fault,omitempty"`
 }
