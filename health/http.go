@@ -2,16 +2,19 @@ package health
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 	"time"
 
+	"azure-kms-plugin/health/page"
+	"azure-kms-plugin/health/status"
 	"azure-kms-plugin/keyvault"
 )
 
-// HandlerConfig configures Handler. The functions are required.
+// HandlerConfig configures Handler. The functions are required, but for Status.
 type HandlerConfig struct {
 	// Socket returns an error when callers no longer reach this process
 	// through its socket.
@@ -21,6 +24,9 @@ type HandlerConfig struct {
 	// Key returns an error when the key cannot be used now. It may wait for
 	// the first probe after a start, as long as its context lives.
 	Key func(context.Context) error
+	// Status makes the status document, from memory. Without it, neither the
+	// document nor the page for people is served.
+	Status func() *status.Document
 	// HealthzPath is the path of the endpoint that existing manifests probe;
 	// empty means /healthz.
 	HealthzPath string
@@ -39,11 +45,19 @@ type check struct {
 }
 
 // Handler serves /livez, /healthz (or HealthzPath) and /readyz. Each answers
-// 200 and "ok", or 503 and the cause; ?verbose lists the checks. None of them
-// makes a call to the vault.
+// 200 and "ok", or 503 and the cause; ?verbose lists the checks. It also serves
+// the status document, as JSON at /status and as a page for people at /. Both say by
+// what they hold how the key is, so their status is always 200. None of them makes a
+// call to the vault.
+//
+// Existing manifests may probe any path: HealthzPath comes before the document and the
+// page. /livez and /readyz always mean what they say.
 func Handler(cfg HandlerConfig) http.Handler {
 	if cfg.HealthzPath == "" {
 		cfg.HealthzPath = "/healthz"
+	}
+	if cfg.HealthzPath == "/" {
+		cfg.HealthzPath = root
 	}
 	if cfg.Timeout == 0 {
 		cfg.Timeout = 20 * time.Second
@@ -57,23 +71,29 @@ func Handler(cfg HandlerConfig) http.Handler {
 	if cfg.FollowKey {
 		healthz = append(live[:len(live):len(live)], key)
 	}
-	mux := http.NewServeMux()
-	handle := func(path string, checks []check) {
-		mux.Handle(path, answer(checks, cfg.Timeout))
+	// A later one takes the place of an earlier one.
+	handlers := map[string]http.HandlerFunc{}
+	if cfg.Status != nil {
+		handlers["/status"] = func(w http.ResponseWriter, _ *http.Request) { serveDocument(w, cfg.Status()) }
+		handlers[root] = func(w http.ResponseWriter, _ *http.Request) { page.Serve(w, page.Status(cfg.Status())) }
 	}
-	handle("/livez", live)
+	handlers[cfg.HealthzPath] = answer(healthz, cfg.Timeout)
+	handlers["/livez"] = answer(live, cfg.Timeout)
 	// What a prober that is stuck has found long ago says nothing about now.
-	handle("/readyz", []check{live[1], key})
-	if cfg.HealthzPath == "/" {
-		cfg.HealthzPath = "/{$}"
+	handlers["/readyz"] = answer([]check{live[1], key}, cfg.Timeout)
+	mux := http.NewServeMux()
+	for path, h := range handlers {
+		mux.Handle(path, reading(h))
 	}
-	handle(cfg.HealthzPath, healthz)
 	return mux
 }
 
-func answer(checks []check, timeout time.Duration) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+// root is the pattern of the path "/" alone.
+const root = "/{$}"
+
+// reading refuses what is not a request to read.
+func reading(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Cache-Control", "no-store")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -81,6 +101,29 @@ func answer(checks []check, timeout time.Duration) http.Handler {
 			w.WriteHeader(http.StatusMethodNotAllowed)
 			return
 		}
+		h(w, r)
+	}
+}
+
+func serveDocument(w http.ResponseWriter, d *status.Document) {
+	data, err := document(d)
+	if err != nil {
+		http.Error(w, "the status document cannot be written as JSON", http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = w.Write(data) // who has gone needs no answer
+}
+
+// document is the text of a document, wherever it is read.
+func document(d *status.Document) ([]byte, error) {
+	data, err := json.MarshalIndent(d, "", "  ")
+	return append(data, '\n'), err
+}
+
+func answer(checks []check, timeout time.Duration) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		ctx, cancel := context.WithTimeout(r.Context(), timeout)
 		defer cancel()
 		var lines, faults strings.Builder
@@ -106,7 +149,7 @@ func answer(checks []check, timeout time.Duration) http.Handler {
 		default:
 			fmt.Fprint(w, "ok")
 		}
-	})
+	}
 }
 
 // oneLine is the text of err, which for a failure of the key begins with its reason.

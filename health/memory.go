@@ -311,7 +311,7 @@ func (m *Memory) write() {
 		if string(data) == string(m.written) {
 			return
 		}
-		err = writeFile(m.path, data)
+		err = replaceFile(m.path, data, 0o600)
 	}
 	if err != nil {
 		if !m.faulty {
@@ -321,45 +321,4 @@ func (m *Memory) write() {
 		return
 	}
 	m.written, m.faulty = data, false
-}
-
-// writeFile replaces path by data in one step that survives a power cut.
-func writeFile(path string, data []byte) (err error) {
-	tmp := path + ".new"
-	// A leftover of a crash is ours to replace; a link is not ours to follow.
-	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	f, err := os.OpenFile(tmp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			f.Close()
-			os.Remove(tmp)
-		}
-	}()
-	// A umask may have taken from the owner what the next process needs.
-	if err := f.Chmod(0o600); err != nil {
-		return err
-	}
-	if _, err := f.Write(data); err != nil {
-		return err
-	}
-	if err := f.Sync(); err != nil {
-		return err
-	}
-	if err := f.Close(); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return err
-	}
-	dir, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	defer dir.Close()
-	return dir.Sync()
 }

@@ -31,6 +31,7 @@ type fakeVault struct {
 	garble   bool
 	disabled bool
 	expires  time.Time
+	created  time.Time
 	took     time.Duration
 }
 
@@ -85,7 +86,7 @@ func (v *fakeVault) Get(ctx context.Context, _ keyvault.Ref) (keyvault.Attribute
 	err := v.call(ctx, keyvault.OpGet)
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return keyvault.Attributes{Enabled: !v.disabled, Expires: v.expires}, err
+	return keyvault.Attributes{Enabled: !v.disabled, Expires: v.expires, Created: v.created}, err
 }
 
 func (v *fakeVault) Encrypt(ctx context.Context, _ keyvault.Ref, p []byte) ([]byte, error) {

@@ -1,11 +1,14 @@
 // Package metrics declares every series of azure-kms-plugin.
 //
-// Start with [New], which registers them, and [Handler], which serves them.
+// Start with [New], which registers them, and [Handler], which serves them. What
+// happens is counted by the methods of [Metrics]; what is at a moment is asked for
+// at each scrape, by the functions of [Config].
 // All names begin with azure_kms_, but for the process_ and go_ series.
 //
 // Label values come from closed lists: operations, reasons, and the key IDs
 // that the keyring vouches for, hashed as kube-apiserver's own metrics hash
-// them, so that the two can be joined. Every series of the key that writes
+// them, so that the two can be joined. Those of conditions and alarms are there while
+// they hold: one series for each type, and one for each version with an alarm. Every series of the key that writes
 // exists at zero from the first scrape, so that an alert on an increase sees
 // the first failure.
 //
@@ -30,6 +33,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promauto"
 
+	"azure-kms-plugin/health/status"
 	"azure-kms-plugin/keyvault"
 )
 
@@ -61,6 +65,12 @@ type Config struct {
 	Operations []string
 	// Key says how the key is.
 	Key func() Key
+	// Conditions are those of the status document.
+	Conditions func() []status.Condition
+	// Alarms are those of single versions of the key.
+	Alarms func() []Alarm
+	// Credential says how signing in is doing.
+	Credential func() keyvault.CredentialState
 	// DroppedLogLines counts log lines that were left out by sampling.
 	DroppedLogLines func() uint64
 }
@@ -71,19 +81,6 @@ type Build struct {
 	Revision  string
 	GoVersion string
 	FIPS140   string // the version of the FIPS 140-3 module in use, or "off"
-}
-
-// Key is how the key that writes is at a moment. Zero times mean never.
-type Key struct {
-	Usable         bool // it can be used now
-	Ready          bool // Status says "ok"
-	LastSuccess    time.Time
-	LastGet        time.Time
-	LastDecrypt    time.Time
-	MetadataAccess bool
-	Expires        time.Time
-	LastPoll       time.Time // the last look that showed the newest version
-	NewerVersion   bool      // a version is known that is newer than the one that writes
 }
 
 // Metrics holds the instruments.
@@ -107,7 +104,8 @@ type Metrics struct {
 // New registers every series with reg.
 func New(reg prometheus.Registerer, cfg Config) *Metrics {
 	reg.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	f := promauto.With(prometheus.WrapRegistererWithPrefix("azure_kms_", reg))
+	ours := prometheus.WrapRegistererWithPrefix("azure_kms_", reg)
+	f := promauto.With(ours)
 	m := &Metrics{
 		requests: f.NewCounterVec(prometheus.CounterOpts{
 			Name: "requests_total",
@@ -152,9 +150,7 @@ func New(reg prometheus.Registerer, cfg Config) *Metrics {
 		Help: "Always 1; the labels describe this program.",
 	}, []string{"version", "revision", "go_version", "fips140"}).
 		WithLabelValues(cfg.Build.Version, cfg.Build.Revision, cfg.Build.GoVersion, cfg.Build.FIPS140).Set(1)
-	if cfg.Key != nil {
-		registerKey(f, cfg.Key)
-	}
+	ours.MustRegister(newCurrent(cfg))
 	if cfg.DroppedLogLines != nil {
 		f.NewCounterFunc(prometheus.CounterOpts{
 			Name: "log_lines_dropped_total",
@@ -162,30 +158,6 @@ func New(reg prometheus.Registerer, cfg Config) *Metrics {
 		}, func() float64 { return float64(cfg.DroppedLogLines()) })
 	}
 	return m
-}
-
-func registerKey(f promauto.Factory, key func() Key) {
-	gauge := func(name, help string, value func(Key) float64) {
-		f.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return value(key()) })
-	}
-	gauge("key_usable", "1 if the key that writes can be used now: the last evidence about it is a success.",
-		func(k Key) float64 { return truth(k.Usable) })
-	gauge("status_ok", "1 if Status says ok, which it also does while a failure is not obeyed as a loss.",
-		func(k Key) float64 { return truth(k.Ready) })
-	gauge("last_success_timestamp_seconds", "When a remote decrypt under the key that writes last succeeded; 0 for never.",
-		func(k Key) float64 { return seconds(k.LastSuccess) })
-	gauge("probe_get_timestamp_seconds", "When the prober last got the key's attributes or failed to; 0 for never.",
-		func(k Key) float64 { return seconds(k.LastGet) })
-	gauge("probe_decrypt_timestamp_seconds", "When the prober last decrypted its canary or failed to; 0 for never.",
-		func(k Key) float64 { return seconds(k.LastDecrypt) })
-	gauge("metadata_access", "0 if the identity may not get the key's attributes, which costs information but no function.",
-		func(k Key) float64 { return truth(k.MetadataAccess) })
-	gauge("key_expiry_timestamp_seconds", "When the version that writes expires; 0 for never, or not known.",
-		func(k Key) float64 { return seconds(k.Expires) })
-	gauge("newest_version_poll_timestamp_seconds", "When the newest version of the key was last looked up with success; 0 for never.",
-		func(k Key) float64 { return seconds(k.LastPoll) })
-	gauge("newer_version_available", "1 if a newer version of the key is known than the one that writes.",
-		func(k Key) float64 { return truth(k.NewerVersion) })
 }
 
 // Writes notes that keyID is the one under which new data is written from now on.
@@ -198,20 +170,6 @@ func (m *Metrics) Writes(keyID string) {
 	}
 	m.writes.WithLabelValues(hash).Set(1)
 	m.writer = hash
-}
-
-func truth(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
-func seconds(t time.Time) float64 {
-	if t.IsZero() {
-		return 0
-	}
-	return float64(t.UnixMilli()) / 1000
 }
 
 // Request counts a KMS request. keyID is one that the keyring knows, or empty.

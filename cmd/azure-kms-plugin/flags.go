@@ -53,12 +53,14 @@ var flagGroups = []flagGroup{
 	{"Health and metrics", []flagSpec{
 		{"outage-grace", "duration", "24h", "how long Status stays ok while the vault cannot be reached or used; 0 for not at all"},
 		{"denial-grace", "duration", "10m", "how long Status stays ok while the vault or the sign-in host refuses this identity or network; 0 for not at all"},
-		{"healthz-port", "port", "8787", "port of /livez, /healthz and /readyz; 0 turns it off"},
+		{"healthz-port", "port", "8787", "port of /livez, /healthz, /readyz, /status and the page for people; 0 turns it off"},
 		{"healthz-path", "path", "/healthz", "path of the health check"},
 		{"healthz-timeout", "duration", "20s", "bound of a health check"},
 		{"healthz-mode", "process|key", "process", "whether the health check is about this process or fails with the key"},
 		{"metrics-addr", "port|address", "8095", "where /metrics is served; 0 turns it off"},
 		{"metrics-backend", "prometheus", "prometheus", "the only backend there is"},
+		{"status-file", "file", "", "a file to keep the status document in, for when nobody can ask for it"},
+		{"termination-log", "file", "/dev/termination-log", "where to leave the last words, if that file exists; empty for nowhere"},
 	}},
 	{"Proxy", []flagSpec{
 		{"proxy-mode", "", "false", "send every request to a forwarding service that is named in the vault's place"},
@@ -102,7 +104,7 @@ func (c collector) Set(s string) error {
 
 // scan splits a command line into flags and their values. The faults name no
 // value that might be a secret put in the wrong place.
-func scan(args []string) (values flagValues, faults []string) {
+func scan(args []string, further ...flagSpec) (values flagValues, faults []string) {
 	values = make(flagValues)
 	fs := flag.NewFlagSet("", flag.ContinueOnError)
 	fs.SetOutput(io.Discard)
@@ -111,6 +113,9 @@ func scan(args []string) (values flagValues, faults []string) {
 		for _, f := range g.flags {
 			fs.Var(collector{f.name, f.arg == "", values}, f.name, f.usage)
 		}
+	}
+	for _, f := range further {
+		fs.Var(collector{f.name, f.arg == "", values}, f.name, f.usage)
 	}
 	for name, toggle := range klogFlags {
 		fs.Var(collector{name, toggle, values}, name, "")
@@ -199,27 +204,36 @@ or Managed HSM.
 
 Usage:
   azure-kms-plugin [serve] [flags]
+  azure-kms-plugin status [flags] [URL | HOST:PORT | FILE ...]
+  azure-kms-plugin doctor [flags]
   azure-kms-plugin version
+
+status shows how plugins are; doctor finds out what keeps one from its key. Each
+has --help. The flags below are those of serve, which doctor takes too.
 
 Flags are written -name=value or --name=value.
 `)
 	for _, g := range flagGroups {
 		fmt.Fprintf(w, "\n%s:\n", g.title)
-		for _, f := range g.flags {
-			head := "--" + f.name
-			if f.arg != "" {
-				head += "=" + f.arg
-			}
-			usage := f.usage
-			if f.arg != "" && f.def != "" {
-				usage += " (default " + f.def + ")"
-			}
-			fmt.Fprintf(w, "  %s\n        %s\n", head, usage)
-		}
+		printFlags(w, g.flags)
 	}
 	fmt.Fprint(w, `
 The logging flags of klog are accepted and ignored.
 
-Exit status: 0 stopped when asked to, 1 ended by a fault while serving, 64 wrong use.
+Exit status of serve: 0 stopped when asked to, 1 ended by a fault while serving, 64 wrong use.
 `)
+}
+
+func printFlags(w io.Writer, flags []flagSpec) {
+	for _, f := range flags {
+		head := "--" + f.name
+		if f.arg != "" {
+			head += "=" + f.arg
+		}
+		usage := f.usage
+		if f.arg != "" && f.def != "" {
+			usage += " (default " + f.def + ")"
+		}
+		fmt.Fprintf(w, "  %s\n        %s\n", head, usage)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -58,9 +59,9 @@ func TestVersion(t *testing.T) {
 func TestFaults(t *testing.T) {
 	cfg := filepath.Join(t.TempDir(), "azure.json")
 	require.NoError(t, os.WriteFile(cfg, []byte(`{"tenantId":"11111111-2222-3333-4444-555555555555","aadClientId":"66666666-2222-3333-4444-555555555555","aadClientSecret":"SECRETCANARY"}`), 0o600))
-	base := append([]string{"--config-file-path=" + cfg, "--healthz-port=0", "--metrics-addr=0"}, goodKey...)
+	base := append([]string{"--config-file-path=" + cfg, "--healthz-port=0", "--metrics-addr=0", "--termination-log="}, goodKey...)
 	with := func(args ...string) []string { return append(append([]string{}, base...), args...) }
-	keyless := []string{"--config-file-path=" + cfg, "--healthz-port=0", "--metrics-addr=0"}
+	keyless := []string{"--config-file-path=" + cfg, "--healthz-port=0", "--metrics-addr=0", "--termination-log="}
 
 	var out strings.Builder
 	for _, tc := range []struct {
@@ -123,6 +124,14 @@ func TestFaults(t *testing.T) {
 		{"healthz path with an empty part", with("--healthz-path=/a//b")},
 		{"healthz path with a tab", with("--healthz-path=/a\tb")},
 		{"healthz path of another", with("--healthz-path=/livez")},
+		{"status file without a directory", with("--status-file=/nonexistent/kms/status.json")},
+		{"status file that is a directory", with("--status-file=/dev/")},
+		{"status file that is a device", with("--status-file=/dev/null")},
+		{"status file below a file", with("--status-file=/dev/null/status.json")},
+		{"status file at the socket's place", with("--listen-addr=unix:///dev/kms.sock", "--status-file=/dev//kms.sock")},
+		{"status file at the place of azure.json", with("--status-file=" + cfg)},
+		{"status file of no fixed place", with("--status-file=status.json")},
+		{"status file with an empty name", with("--status-file=")},
 		{"proxy without address", with("--proxy-mode")},
 		{"proxy with a password", with("--proxy-mode", "--proxy-address=http://u:PWCANARY@proxy")},
 		{"proxy address with a port", with("--proxy-mode", "--proxy-address=proxy:8080")},
@@ -145,6 +154,7 @@ func TestFaults(t *testing.T) {
 		out.WriteString("# " + tc.name + "\n" + stderr.String() + "\n")
 	}
 	got := strings.ReplaceAll(out.String(), cfg, "azure.json")
+	got = strings.ReplaceAll(got, fmt.Sprintf("uid %d, gid %d", os.Geteuid(), os.Getegid()), "uid U, gid G")
 	require.NotContains(t, got, "CANARY")
 	golden(t, "faults.txt", got)
 }
@@ -179,6 +189,8 @@ func TestDefaults(t *testing.T) {
 	require.False(t, o.wrap)
 	require.Nil(t, o.proxy())
 	require.Equal(t, "/opt", o.memoryDir())
+	require.Empty(t, o.statusFile)
+	require.Equal(t, "/dev/termination-log", o.terminationLog)
 	require.Equal(t, health.Graces{Outage: 24 * time.Hour, Denial: 10 * time.Minute}, o.graces())
 }
 
@@ -323,7 +335,12 @@ func TestProxyAddress(t *testing.T) {
 
 func TestHealthzPath(t *testing.T) {
 	for _, path := range []string{"/", "/healthz", "/a/b", "/a/", "/.well-known/x"} {
-		_, faults := parse(append([]string{"--healthz-path=" + path}, goodKey...))
+		o, faults := parse(append([]string{"--healthz-path=" + path}, goodKey...))
 		require.Empty(t, faults, path)
+		require.Empty(t, o.warnings, path)
 	}
+	o, faults := parse(append([]string{"--healthz-path=/status"}, goodKey...))
+	require.Empty(t, faults, "a manifest that probes it goes on working")
+	require.Len(t, o.warnings, 1)
+	require.Contains(t, o.warnings[0], "--healthz-path=/status takes the place of the status document")
 }

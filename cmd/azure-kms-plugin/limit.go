@@ -1,103 +1,191 @@
 package main
 
 import (
+	"container/list"
+	"context"
 	"net"
 	"net/http"
 	"sync"
+	"time"
 )
 
-// A limitedListener keeps no more connections open than its limit. Past it, the
-// one that has waited longest for a request is closed; while all of them have
-// one, the new one waits.
+// breath is how long a connection that keeps us waiting may do so before a new one
+// takes its place. It is time enough to send a request that is ready, or to take an
+// answer; 256 places then let ten thousand connections a second in, so that even
+// behind thousands of slow ones kubelet gets its turn within its second.
+const breath = 25 * time.Millisecond
+
+// writeBound is how long one write may take. Answers are small: what the kernel
+// does not take by then, nobody reads.
+const writeBound = 2 * time.Second
+
+// A limitedListener keeps no more connections open than its limit. Past it, a new
+// one takes the place of the one that has kept us waiting longest: for a request or
+// the rest of one, or for taking an answer. Only a connection whose request is being
+// worked on keeps its place; while all of them are, the new one waits. Accept is for
+// one goroutine, as the server has it.
 type limitedListener struct {
 	net.Listener
-	limit int
+	limit   int
+	changed chan struct{} // something may have made room
+	done    chan struct{} // closed by Close
+	stop    func()
 
 	mu      sync.Mutex
-	changed *sync.Cond
 	open    int
-	closed  bool
-	waiting map[net.Conn]uint64 // since when, as a count
-	count   uint64
+	waiting *list.List // of *limitedConn, the longest first
 }
 
 func newLimitedListener(ln net.Listener, limit int) *limitedListener {
-	l := &limitedListener{Listener: ln, limit: limit, waiting: map[net.Conn]uint64{}}
-	l.changed = sync.NewCond(&l.mu)
+	l := &limitedListener{
+		Listener: ln, limit: limit, waiting: list.New(),
+		changed: make(chan struct{}, 1), done: make(chan struct{}),
+	}
+	l.stop = sync.OnceFunc(func() { close(l.done) })
 	return l
 }
 
 func (l *limitedListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
+	accepted, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
+	c := &limitedConn{Conn: accepted, l: l}
+	for {
+		admitted, again := l.admit(c)
+		if admitted {
+			return c, nil
+		}
+		select {
+		case <-l.changed:
+		case <-again:
+		case <-l.done:
+			accepted.Close()
+			return nil, net.ErrClosed
+		}
+	}
+}
+
+// admit takes c in, in the place of another if there is no free one. Otherwise it
+// returns when the one that waits longest has waited long enough; nil if none waits.
+func (l *limitedListener) admit(c *limitedConn) (ok bool, again <-chan time.Time) {
+	victim, again, ok := l.place(c)
+	if victim != nil {
+		victim.Conn.Close()
+	}
+	return ok, again
+}
+
+func (l *limitedListener) place(c *limitedConn) (victim *limitedConn, again <-chan time.Time, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for l.open >= l.limit && !l.closed {
-		victim := l.longest()
-		if victim == nil {
-			l.changed.Wait()
-			continue
+	if l.open >= l.limit {
+		front := l.waiting.Front()
+		if front == nil {
+			return nil, nil, false
 		}
-		delete(l.waiting, victim)
-		l.mu.Unlock()
-		victim.Close()
-		l.mu.Lock()
-	}
-	if l.closed {
-		c.Close()
-		return nil, net.ErrClosed
+		victim = front.Value.(*limitedConn)
+		if left := breath - time.Since(victim.since); left > 0 {
+			return nil, time.After(left), false
+		}
+		l.release(victim)
 	}
 	l.open++
-	return &limitedConn{Conn: c, release: sync.OnceFunc(l.release)}, nil
+	l.wait(c)
+	return victim, nil, true
 }
 
-// longest is the connection that waits since the earliest moment; nil if none
-// does. The caller holds mu.
-func (l *limitedListener) longest() (victim net.Conn) {
-	for c, since := range l.waiting {
-		if victim == nil || since < l.waiting[victim] {
-			victim = c
-		}
+// wait marks c as one that keeps us waiting from now on. The caller holds mu.
+func (l *limitedListener) wait(c *limitedConn) {
+	if c.entry == nil && !c.released {
+		c.since, c.entry = time.Now(), l.waiting.PushBack(c)
 	}
-	return victim
 }
 
-func (l *limitedListener) release() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.open--
-	l.changed.Broadcast()
-}
-
-// connState is the server's hook: it tells which connections have no request.
-func (l *limitedListener) connState(c net.Conn, state http.ConnState) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if state != http.StateNew && state != http.StateIdle {
-		delete(l.waiting, c)
-		return
+// work marks c as one that we are busy with. The caller holds mu.
+func (l *limitedListener) work(c *limitedConn) {
+	if c.entry != nil {
+		l.waiting.Remove(c.entry)
+		c.entry = nil
 	}
-	l.count++
-	l.waiting[c] = l.count
-	l.changed.Broadcast()
+}
+
+// release gives the place of c back. The caller holds mu.
+func (l *limitedListener) release(c *limitedConn) {
+	l.work(c)
+	if !c.released {
+		c.released = true
+		l.open--
+	}
+}
+
+// tell wakes the Accept that has found no place.
+func (l *limitedListener) tell() {
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
 }
 
 func (l *limitedListener) Close() error {
-	l.mu.Lock()
-	l.closed = true
-	l.changed.Broadcast()
-	l.mu.Unlock()
+	l.stop()
 	return l.Listener.Close()
 }
 
 type limitedConn struct {
 	net.Conn
-	release func()
+	l *limitedListener
+
+	// Under the listener's lock.
+	entry    *list.Element // among those that wait; nil while we are busy with it
+	since    time.Time
+	released bool
+	handled  bool // its handler runs
 }
 
 func (c *limitedConn) Close() error {
-	defer c.release()
+	c.l.mu.Lock()
+	c.l.release(c)
+	c.l.mu.Unlock()
+	c.l.tell()
 	return c.Conn.Close()
+}
+
+// Write waits for the client as reading does.
+func (c *limitedConn) Write(p []byte) (int, error) {
+	c.mark(func() { c.l.wait(c) })
+	defer c.mark(func() {
+		if c.handled {
+			c.l.work(c)
+		}
+	})
+	if err := c.SetWriteDeadline(time.Now().Add(writeBound)); err != nil {
+		return 0, err
+	}
+	return c.Conn.Write(p)
+}
+
+func (c *limitedConn) mark(change func()) {
+	c.l.mu.Lock()
+	change()
+	c.l.mu.Unlock()
+	c.l.tell()
+}
+
+// connKey is where the context of a request has its connection.
+type connKey struct{}
+
+// connContext is the server's hook that puts it there.
+func connContext(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
+}
+
+// placed marks a connection as busy while h works on its request.
+func placed(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c := r.Context().Value(connKey{}).(*limitedConn)
+		c.mark(func() { c.handled = true; c.l.work(c) })
+		defer c.mark(func() { c.handled = false; c.l.wait(c) })
+		h.ServeHTTP(w, r)
+	})
 }

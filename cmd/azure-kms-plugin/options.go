@@ -49,6 +49,8 @@ type options struct {
 	healthzTimeout time.Duration
 	followKey      bool
 	metricsAddr    string // empty for off
+	statusFile     string // empty for none
+	terminationLog string // empty for none
 
 	proxyAddress string // empty for off
 	proxyPort    int
@@ -61,8 +63,14 @@ type options struct {
 
 // parse reads the flags of the serving command. It returns every fault, one a line.
 func parse(args []string) (o options, faults []string) {
-	values, faults := scan(args)
-	r := &reader{values: values, faults: faults}
+	o, r := parseWith(args)
+	return o, r.faults
+}
+
+// parseWith is parse for a command that has further flags, whose values are in the reader.
+func parseWith(args []string, further ...flagSpec) (o options, r *reader) {
+	values, faults := scan(args, further...)
+	r = &reader{values: values, faults: faults}
 	o.help = r.toggle("h") || r.toggle("help")
 	o.version = r.toggle("version")
 	o.readKey(r)
@@ -70,6 +78,7 @@ func parse(args []string) (o options, faults []string) {
 	o.readSocket(r)
 	o.outageGrace, o.denialGrace = r.grace("outage-grace"), r.grace("denial-grace")
 	o.readPorts(r)
+	o.readStatus(r)
 	o.readProxy(r)
 	o.verbosity = r.number("v", math.MinInt32, math.MaxInt32)
 	o.json = r.toggle("log-format-json")
@@ -84,7 +93,7 @@ func parse(args []string) (o options, faults []string) {
 		slices.Sort(ignored)
 		o.warnings = append(o.warnings, "logging flags of klog are ignored: "+strings.Join(ignored, ", "))
 	}
-	return o, r.faults
+	return o, r
 }
 
 // triplet are the flags that --key-url takes the place of.
@@ -216,6 +225,8 @@ func (o *options) readPorts(r *reader) {
 		r.fault("healthz-path", "%q is not a path such as /healthz, without empty, . or .. parts", o.healthzPath)
 	case o.healthzPath == "/livez" || o.healthzPath == "/readyz":
 		r.fault("healthz-path", "%s is an endpoint of its own: choose another path", o.healthzPath)
+	case o.healthzPath == "/status":
+		o.warnings = append(o.warnings, "--healthz-path=/status takes the place of the status document on this port: choose another path, or read --status-file")
 	}
 	o.healthzTimeout = r.duration("healthz-timeout")
 	o.followKey = r.oneOf("healthz-mode", "process", "key") == "key"

@@ -17,9 +17,6 @@ import (
 	"azure-kms-plugin/plugin"
 )
 
-// scrapeBound is far above what a scrape takes; nothing in it waits.
-const scrapeBound = 10 * time.Second
-
 // startGarbage is when the first token and the first probe have come, usually.
 const startGarbage = 2 * time.Second
 
@@ -40,6 +37,8 @@ type program struct {
 	registry  *prometheus.Registry
 	metrics   *metrics.Metrics // set by instrument
 	web       health.HandlerConfig
+
+	statusFile *health.StatusFile // nil for none
 }
 
 func assemble(o options, id identity, logs loggers) (*program, error) {
@@ -90,7 +89,10 @@ func assemble(o options, id identity, logs loggers) (*program, error) {
 	})
 	p.web = health.HandlerConfig{
 		Socket: p.server.CheckSocket, Prober: p.late, Key: p.tracker.Usable,
-		HealthzPath: o.healthzPath, FollowKey: o.followKey, Timeout: o.healthzTimeout,
+		Status: p.report.Document, HealthzPath: o.healthzPath, FollowKey: o.followKey, Timeout: o.healthzTimeout,
+	}
+	if o.statusFile != "" {
+		p.statusFile = health.NewStatusFile(health.StatusFileConfig{Path: o.statusFile, Status: p.report.Document, Logger: logs.main})
 	}
 	return p, nil
 }
@@ -158,6 +160,7 @@ func (p *program) late() error {
 func (p *program) keyMetrics() metrics.Key {
 	v := p.tracker.View()
 	return metrics.Key{
+		Phase:          v.Phase,
 		Usable:         v.Phase == health.Usable && p.late() == nil,
 		Ready:          v.Answers(),
 		LastSuccess:    v.LastSuccess,
@@ -212,11 +215,14 @@ func (p *program) run(ctx context.Context, stop <-chan os.Signal, l listeners, l
 	g.Go(func() error { return p.prober.Run(ctx) })
 	g.Go(func() error { return p.watch.Run(ctx) })
 	g.Go(func() error { return p.report.Run(ctx) })
+	if p.statusFile != nil {
+		g.Go(func() error { return p.statusFile.Run(webCtx) })
+	}
 	if l.healthz != nil {
-		g.Go(func() error { return serveHTTP(webCtx, l.healthz, health.Handler(p.web), p.web.Timeout, log) })
+		g.Go(func() error { return serveHTTP(webCtx, l.healthz, health.Handler(p.web), log) })
 	}
 	if l.metrics != nil {
-		g.Go(func() error { return serveHTTP(webCtx, l.metrics, metrics.Handler(p.registry), scrapeBound, log) })
+		g.Go(func() error { return serveHTTP(webCtx, l.metrics, metrics.Handler(p.registry), log) })
 	}
 	go func() {
 		for n := 0; ; n++ {

@@ -92,7 +92,7 @@ func prepare(t *testing.T, dir string, env []string, args ...string) *process {
 		key = nil
 	}
 	p.cmd = exec.Command(os.Args[0], append(append([]string{
-		"--config-file-path=" + cfg, "--listen-addr=unix://" + p.socket, "--healthz-port=0", "--metrics-addr=0",
+		"--config-file-path=" + cfg, "--listen-addr=unix://" + p.socket, "--healthz-port=0", "--metrics-addr=0", "--termination-log=",
 	}, key...), args...)...)
 	p.cmd.Env = append(os.Environ(), "TEST_RUN_AS_PROGRAM=1", "HTTPS_PROXY="+nowhere, "HTTP_PROXY="+nowhere, "NO_PROXY=", "https_proxy=", "http_proxy=")
 	p.cmd.Env = append(p.cmd.Env, env...)

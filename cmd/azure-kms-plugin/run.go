@@ -10,7 +10,7 @@ import (
 )
 
 // commands are what the program can do; the first is done without a name.
-var commands = []string{"serve", "version"}
+var commands = []string{"serve", "status", "doctor", "version"}
 
 // run is the whole program but for the exit. It ends when ctx does or when
 // stop delivers; a second delivery ends it at once.
@@ -24,8 +24,18 @@ func run(ctx context.Context, stop <-chan os.Signal, args []string, stdout, stde
 		return exitOK
 	}
 	if !slices.Contains(commands, command) {
-		complain(stderr, []string{fmt.Sprintf("%q is not a command: use one of %s", cut(command), strings.Join(commands, ", ")), seeHelp})
+		faults := []string{fmt.Sprintf("%q is not a command: use one of %s", cut(command), strings.Join(commands, ", ")), seeHelp}
+		lastWords(defaultOf("termination-log"), complain(stderr, faults))
 		return exitUsage
+	}
+	switch command {
+	case "status", "doctor":
+		ctx, cancel := interruptible(ctx, stop)
+		defer cancel()
+		if command == "status" {
+			return runStatus(ctx, args, stdout, stderr)
+		}
+		return runDoctor(ctx, args, stdout, stderr)
 	}
 	o, faults := parse(args)
 	switch {
@@ -46,14 +56,30 @@ func run(ctx context.Context, stop <-chan os.Signal, args []string, stdout, stde
 	return serve(ctx, stop, o, faults, stderr)
 }
 
+// interruptible is a context that the first signal ends.
+func interruptible(ctx context.Context, stop <-chan os.Signal) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		select {
+		case <-stop:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, cancel
+}
+
 // seeHelp ends the faults of a command line.
 const seeHelp = "see azure-kms-plugin --help"
 
-// complain writes faults for a person, one a line.
-func complain(w io.Writer, faults []string) {
+// complain writes faults for a person, one a line, and returns what it has written.
+func complain(w io.Writer, faults []string) string {
+	var b strings.Builder
 	for _, fault := range faults {
 		for line := range strings.Lines(fault) {
-			fmt.Fprintf(w, "azure-kms-plugin: %s\n", strings.TrimRight(line, "\n"))
+			fmt.Fprintf(&b, "azure-kms-plugin: %s\n", strings.TrimRight(line, "\n"))
 		}
 	}
+	fmt.Fprint(w, b.String())
+	return b.String()
 }

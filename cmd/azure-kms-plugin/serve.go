@@ -24,30 +24,30 @@ func serve(ctx context.Context, stop <-chan os.Signal, o options, faults []strin
 	// requests. Ours says what is needed.
 	azlog.SetListener(nil)
 	logs := newLoggers(stderr, o.json, o.verbosity)
+	refuse := func(faults ...string) int {
+		lastWords(o.terminationLog, complain(stderr, faults))
+		return exitUsage
+	}
 
 	id, idFaults := signIn(o, logs.main)
-	all := slices.Concat(faults, idFaults, checkEnvironment())
+	all := slices.Concat(faults, idFaults, o.checkStatusFile(id.config), checkEnvironment())
 	if len(faults) > 0 {
 		all = append(all, seeHelp)
 	}
 	if len(all) > 0 {
-		complain(stderr, all)
-		return exitUsage
+		return refuse(all...)
 	}
 	p, err := assemble(o, id, logs)
 	if err != nil {
-		complain(stderr, []string{err.Error()})
-		return exitUsage
+		return refuse(err.Error())
 	}
 	listeners, faults := listen(o)
 	defer listeners.close()
 	if len(faults) > 0 {
-		complain(stderr, faults)
-		return exitUsage
+		return refuse(faults...)
 	}
 	if err := p.server.Listen(); err != nil {
-		complain(stderr, []string{"--listen-addr: " + err.Error()})
-		return exitUsage
+		return refuse("--listen-addr: " + err.Error())
 	}
 	p.instrument(o, logs.dropped.Load)
 	for _, w := range append(o.warnings, localWarnings(o, id.config)...) {
@@ -57,8 +57,10 @@ func serve(ctx context.Context, stop <-chan os.Signal, o options, faults []strin
 	p.begin(o)
 	if err := p.run(ctx, stop, listeners, logs.main); err != nil {
 		logs.main.Error("serving ended", zap.Error(err))
+		lastWords(o.terminationLog, "serving ended: "+err.Error()+"\n")
 		return exitFault
 	}
+	lastWords(o.terminationLog, lastState(p.report.Document()))
 	logs.main.Info("stopped")
 	return exitOK
 }
