@@ -65,10 +65,10 @@ e2e: build ## The real kube-apiserver and etcd, built from their modules
 
 # Control planes at the same time: most of them wait, most of the time. Each takes
 # half a gigabyte.
-E2E_PARALLEL := 9
+E2E_PARALLEL := 12
 
 .PHONY: e2e-long
-e2e-long: build ## The outages of e2e again, as long as in the field: about an hour
+e2e-long: build ## The outages of e2e again, as long as in the field: about 40 minutes
 	$(IN_TEST) $(GO) test -count=1 -v -timeout 150m -parallel $(E2E_PARALLEL) -run TestOutage $(TESTFLAGS) ./e2e/... -long
 
 .PHONY: bench

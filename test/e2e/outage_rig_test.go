@@ -37,7 +37,7 @@ type schedule struct {
 
 func times() schedule {
 	if *long {
-		return schedule{outage: 10 * time.Minute, denialGrace: 10 * time.Minute, outageGrace: 2 * time.Minute, planes: 4}
+		return schedule{outage: 10 * time.Minute, denialGrace: 10 * time.Minute, outageGrace: 2 * time.Minute, planes: 5}
 	}
 	return schedule{outage: shortestOutage, denialGrace: 30 * time.Second, outageGrace: 30 * time.Second, planes: 2}
 }
@@ -172,6 +172,7 @@ func (r *trial) await(n *node, what string, from time.Time, within time.Duration
 			after := samples[next].at.Sub(from)
 			lacks := holds(samples[next])
 			if len(lacks) == 0 {
+				require.LessOrEqual(r.t, after, within+time.Second, "%s, %s", n.name, what)
 				r.t.Logf("%s: %s: after %v", n.name, what, round(after))
 				report.row(r.t.Name(), what, "1", "0", "after "+after.Round(time.Second).String())
 				return after

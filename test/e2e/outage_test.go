@@ -55,6 +55,7 @@ func kinds() []kind {
 // TestOutage_Borne makes the vault unreachable in every way there is. kube-apiserver
 // must not notice, and everybody else must be told why.
 func TestOutage_Borne(t *testing.T) {
+	t.Parallel()
 	plugin := buildWithResolver(t)
 	left := kinds()
 	planes := times().planes

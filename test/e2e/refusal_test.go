@@ -47,6 +47,7 @@ func refusals() []refusal {
 // TestOutage_Refused has somebody say no: that is borne for the denial grace, and then
 // obeyed.
 func TestOutage_Refused(t *testing.T) {
+	t.Parallel()
 	plugin := buildWithResolver(t)
 	for _, f := range refusals() {
 		t.Run(f.name, func(t *testing.T) {
