@@ -23,26 +23,26 @@ const (
 
 // alarms are what somebody has to act on, the gravest first.
 func (f facts) alarms() (all []status.Alarm) {
-	add := func(s status.Severity, reason, version, text string) {
-		all = append(all, status.Alarm{Severity: s, Reason: reason, Version: version, Text: text})
+	add := func(s status.Severity, reason string, key keyvault.Ref, text string) {
+		all = append(all, alarm(s, reason, key, text))
 	}
 	v := f.view
 	if v.Err != nil {
 		severity, means := f.meaning()
-		add(severity, string(v.Err.Reason), v.Key.Version, means+v.Err.Text)
+		add(severity, string(v.Err.Reason), v.Key, means+v.Err.Text)
 	}
 	all = append(all, f.unreadable()...)
 	soon := func(at time.Time) bool { return !at.IsZero() && at.After(f.now) && at.Sub(f.now) <= expiryAhead }
 	if soon(f.expires) {
-		add(status.Warning, reasonExpiresSoon, v.Key.Version, fmt.Sprintf(
+		add(status.Warning, reasonExpiresSoon, v.Key, fmt.Sprintf(
 			"the version that writes expires at %s, and can then only decrypt: rotate the key, or extend the version's validity", f.expires.UTC().Format(time.RFC3339)))
 	}
 	if ends := f.signIn.ExpiryTime; ends != nil && soon(*ends) {
-		add(status.Warning, reasonCredentialExpiresSoon, "", fmt.Sprintf(
+		add(status.Warning, reasonCredentialExpiresSoon, keyvault.Ref{}, fmt.Sprintf(
 			"the certificate that signs in expires at %s: renew it; the file is read again without a restart", ends.UTC().Format(time.RFC3339)))
 	}
 	if f.signIn.Fault != "" {
-		add(status.Warning, reasonCredentialUnusable, "", "what was read before signs in, because a file that has changed cannot be used: "+f.signIn.Fault)
+		add(status.Warning, reasonCredentialUnusable, keyvault.Ref{}, "what was read before signs in, because a file that has changed cannot be used: "+f.signIn.Fault)
 	}
 	slices.SortStableFunc(all, func(a, b status.Alarm) int { return cmp.Compare(rank(a.Severity), rank(b.Severity)) })
 	return all
@@ -58,9 +58,17 @@ func (f facts) unreadable() (all []status.Alarm) {
 		if !on || whole || u.key.SameVersion(v.Key) {
 			continue
 		}
-		all = append(all, status.Alarm{Severity: severity, Reason: string(u.bad.Reason), Version: u.key.Version, Text: u.unreadable(severity)})
+		all = append(all, alarm(severity, string(u.bad.Reason), u.key, u.unreadable(severity)))
 	}
 	return all
+}
+
+func alarm(s status.Severity, reason string, key keyvault.Ref, text string) status.Alarm {
+	a := status.Alarm{Severity: s, Reason: reason, Version: key.Version, Text: text}
+	if key.Version != "" {
+		a.KeyID = key.KeyID()
+	}
+	return a
 }
 
 func rank(s status.Severity) int {

@@ -191,6 +191,18 @@ func (us *Uses) See(a keyvault.Attributes) {
 	us.of(a.Key).looked(a, nil, time.Now())
 }
 
+// Created is when a version was made; zero if it is not known.
+func (us *Uses) Created(key keyvault.Ref) time.Time {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	for _, u := range us.list {
+		if u.key.SameVersion(key) {
+			return u.attrs.Created
+		}
+	}
+	return time.Time{}
+}
+
 // snapshot returns copies, latest use first.
 func (us *Uses) snapshot() []use {
 	us.mu.Lock()

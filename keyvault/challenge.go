@@ -46,10 +46,10 @@ func readChallenge(host string, header http.Header) (challenge, error) {
 	audience = strings.TrimSuffix(audience, "/.default")
 	u, err := url.Parse(audience)
 	if err != nil || u.Scheme != "https" || u.Hostname() == "" {
-		return challenge{}, fmt.Errorf("%s asks for a token for %q, which is not an https URL", host, clean(audience, 100))
+		return challenge{}, fmt.Errorf("%s asks for a token for something that is not an https URL; a proxy may have answered in its place", host)
 	}
 	if !strings.HasSuffix(strings.ToLower(host), "."+strings.ToLower(u.Hostname())) {
-		return challenge{}, fmt.Errorf("%s asks for a token for %s, which is not its own domain: no token was requested or sent", host, clean(audience, 100))
+		return challenge{}, fmt.Errorf("%s asks for a token for %s, which is not its own domain: no token was requested or sent", host, shownHost(u))
 	}
 	c := challenge{audience: audience}
 	// https://<sign-in host>/<tenant>: only the tenant is taken. Where to send
@@ -61,6 +61,15 @@ func readChallenge(host string, header http.Header) (challenge, error) {
 		}
 	}
 	return c, nil
+}
+
+// shownHost is the URL of a host without what may follow, if it has the form of one:
+// it came from outside.
+func shownHost(u *url.URL) string {
+	if isHost(u.Hostname()) {
+		return u.Scheme + "://" + u.Hostname()
+	}
+	return "another host"
 }
 
 // authParams reads name="value" pairs, separated by commas, spaces or both:

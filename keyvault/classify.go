@@ -141,12 +141,37 @@ func (a answer) has(words ...string) bool {
 	return false
 }
 
-var notCode = pattern(`[^0-9A-Za-z_.-]`)
+var (
+	notCode  = pattern(`[^0-9A-Za-z_.-]`)
+	idForm   = pattern(`^[0-9A-Za-z_.-]{1,64}$`)
+	typeForm = pattern(`^[0-9A-Za-z]+/[0-9A-Za-z+.-]{1,40}$`)
+	guidInIt = pattern(`[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}`)
+)
 
-// codeWord cuts an error code to what codes are made of.
-func codeWord(s string) string { return clean(notCode().ReplaceAllString(s, ""), 64) }
+// codeWord cuts an error code to what codes are made of. One that names somebody is none.
+func codeWord(s string) string {
+	if strings.Contains(s, "@") || guidInIt().MatchString(s) {
+		return ""
+	}
+	return clean(notCode().ReplaceAllString(s, ""), 64)
+}
 
-func requestID(resp *http.Response) string { return clean(resp.Header.Get("x-ms-request-id"), 64) }
+// requestID and mediaType are of the form that a service has for them, or empty:
+// something on the way may have written anything there.
+func requestID(resp *http.Response) string {
+	if id := resp.Header.Get("x-ms-request-id"); idForm().MatchString(id) {
+		return id
+	}
+	return ""
+}
+
+func mediaType(contentType string) string {
+	t, _, _ := strings.Cut(contentType, ";")
+	if t = strings.TrimSpace(t); typeForm().MatchString(t) {
+		return t
+	}
+	return ""
+}
 
 // retryAfter reads the pause that the service asks for, in any of its forms.
 func retryAfter(h http.Header, now time.Time) time.Duration {

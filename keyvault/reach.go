@@ -202,6 +202,10 @@ func described(c *x509.Certificate) string {
 // failure puts a broken step in words.
 func (r *Reach) failure(err error) *Error {
 	e := netError(OpGet, Ref{Host: r.host}, err)
+	if errors.Is(err, context.Canceled) {
+		e.Reason, e.Cause, e.Text = Canceled, CauseNone, r.host+": cancelled"
+		return e
+	}
 	if e.Cause == CauseNone {
 		e.Cause, e.Text = CauseTCP, r.host+": the exchange broke off"
 	}

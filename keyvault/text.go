@@ -39,8 +39,8 @@ func httpText(e *Error, contentType string) string {
 		}
 		parts = append(parts, code)
 	}
-	if contentType, _, _ = strings.Cut(contentType, ";"); contentType != "" {
-		parts = append(parts, clean(contentType, 40))
+	if t := mediaType(contentType); t != "" {
+		parts = append(parts, t)
 	}
 	if e.RequestID != "" {
 		parts = append(parts, "request "+e.RequestID)

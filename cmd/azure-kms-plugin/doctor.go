@@ -89,8 +89,7 @@ func (o options) doctor(id identity) (doctor.Config, error) {
 	if cfg.Way, err = keyvault.NewReach(keyvault.ReachConfig{Host: key.Host, CAFile: o.caFile, Proxy: o.proxy()}); err != nil {
 		return cfg, err
 	}
-	if c, ok := id.credential.(*keyvault.Credential); ok && c.SignInHost() != "" {
-		cfg.SignInHost = c.SignInHost()
+	if cfg.SignInHost = id.credential.SignInHost(); cfg.SignInHost != "" {
 		cfg.SignIn, err = keyvault.NewReach(keyvault.ReachConfig{Host: cfg.SignInHost, SignIn: true, CAFile: o.caFile, Proxy: o.proxy()})
 	}
 	return cfg, err
@@ -102,7 +101,11 @@ func (o options) examined(id identity, key keyvault.Ref) []doctor.Step {
 	if key.Version == "" {
 		what += ", the newest version"
 	}
-	steps := []doctor.Step{{Name: doctor.Files, State: doctor.OK, Text: fmt.Sprintf("%s; sign-in with a %s, by %s", what, id.config.Method(), o.configFile)}}
+	what = fmt.Sprintf("%s; sign-in with a %s, by %s", what, id.config.Method(), o.configFile)
+	if o.caFile != "" {
+		what += "; " + o.caFile + " is trusted too"
+	}
+	steps := []doctor.Step{{Name: doctor.Files, State: doctor.OK, Text: what}}
 	for _, w := range o.warnings {
 		steps = append(steps, doctor.Step{Name: doctor.Files, State: doctor.Note, Text: w})
 	}

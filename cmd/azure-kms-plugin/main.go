@@ -2,7 +2,12 @@
 // Azure Key Vault or Managed HSM. It takes the place of Azure/kubernetes-kms
 // and of OpenShift's fork of it, with the same flags.
 //
+// Beside serve, which needs no name, it has the commands status and doctor for people on
+// the node; they change nothing.
+//
 // # Exit status
+//
+// That of status and doctor is health/status's. That of serve:
 //
 //	0   served, and stopped when asked to; or the help or version was printed
 //	1   serving ended by a fault, or was cut short by a second signal

@@ -37,12 +37,13 @@ type program struct {
 	registry  *prometheus.Registry
 	metrics   *metrics.Metrics // set by instrument
 	web       health.HandlerConfig
+	signIn    func() keyvault.CredentialState
 
 	statusFile *health.StatusFile // nil for none
 }
 
 func assemble(o options, id identity, logs loggers) (*program, error) {
-	p := &program{key: o.key(id.config.Cloud()), registry: prometheus.NewRegistry()}
+	p := &program{key: o.key(id.config.Cloud()), registry: prometheus.NewRegistry(), signIn: id.credential.State}
 	p.rotation.log = logs.rotation
 	if dir := o.memoryDir(); dir != "" {
 		p.memory = health.OpenMemory(health.MemoryPath(dir, o.address.String(), p.key), p.key, logs.main)
@@ -106,6 +107,9 @@ func (p *program) instrument(o options, dropped func() uint64) {
 		KeyIDs:          keyIDs(o.decryptKeys),
 		Operations:      operations(),
 		Key:             p.keyMetrics,
+		Conditions:      p.report.Conditions,
+		Alarms:          p.versionAlarms,
+		Credential:      p.signIn,
 		DroppedLogLines: dropped,
 	})
 	if key := p.keyring.WriteKey(); key.Version != "" {
@@ -159,7 +163,7 @@ func (p *program) late() error {
 
 func (p *program) keyMetrics() metrics.Key {
 	v := p.tracker.View()
-	return metrics.Key{
+	k := metrics.Key{
 		Phase:          v.Phase,
 		Usable:         v.Phase == health.Usable && p.late() == nil,
 		Ready:          v.Answers(),
@@ -167,10 +171,29 @@ func (p *program) keyMetrics() metrics.Key {
 		LastGet:        p.prober.LastGet(),
 		LastDecrypt:    p.prober.LastDecrypt(),
 		MetadataAccess: p.prober.MetadataAccess(),
+		Created:        p.uses.Created(v.Key),
 		Expires:        p.prober.Expires(),
 		LastPoll:       p.rotations.LastLook(),
 		NewerVersion:   p.keyring.Behind(),
+		OutageSeconds:  v.Outage.Seconds(),
 	}
+	if v.Key.Version != "" {
+		k.KeyID = v.Key.KeyID()
+	}
+	if v.Err != nil {
+		k.Purge = v.Err.PurgeAt
+	}
+	return k
+}
+
+// versionAlarms are those of single versions.
+func (p *program) versionAlarms() (all []metrics.Alarm) {
+	for _, a := range p.report.Alarms() {
+		if a.KeyID != "" {
+			all = append(all, metrics.Alarm{KeyID: a.KeyID, Severity: a.Severity, Reason: a.Reason})
+		}
+	}
+	return all
 }
 
 // announce logs what is served and where.

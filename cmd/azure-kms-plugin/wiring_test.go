@@ -121,7 +121,7 @@ func TestProgram_AttributesDenied(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		key := keyvault.Ref{Host: "kvlab.vault.azure.net", Name: "k1", Version: "0123456789abcdef0123456789abcdef"}
 		tracker := health.NewTracker(health.Config{Key: key})
-		p := &program{key: key, tracker: tracker, prober: health.NewProber(health.ProberConfig{Vault: denier{}, Tracker: tracker})}
+		p := &program{key: key, tracker: tracker, uses: health.NewUses(nil), prober: health.NewProber(health.ProberConfig{Vault: denier{}, Tracker: tracker})}
 		var err error
 		p.keyring, err = keyvault.NewPinned(keyvault.KeyringConfig{Vault: denier{}, Write: key})
 		require.NoError(t, err)

@@ -115,7 +115,7 @@ func verdict(f Step) (exit int, text string) {
 	case keyvault.KindKeyState:
 		return status.ExitLost, at + "the vault answers, and the key cannot be used as it is."
 	case keyvault.KindRefusal:
-		return status.ExitLost, at + "somebody says no. Nothing of this heals by itself, but for a new permission or name that takes minutes to be known everywhere."
+		return status.ExitLost, at + "somebody says no. That stays so until it is mended; a new permission takes minutes to work."
 	case keyvault.KindWriteOnly:
 		return status.ExitDegraded, at + "what is encrypted can be read, and nothing new can be encrypted."
 	}

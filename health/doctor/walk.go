@@ -70,7 +70,11 @@ func Walk(ctx context.Context, cfg Config) *Report {
 	w.step(w.validity, Validity)
 	w.step(w.encrypt, Encrypt)
 	w.step(w.decrypt, Decrypt)
-	w.bounded(w.socket)
+	if w.ctx.Err() == nil {
+		w.bounded(w.socket)
+	} else {
+		w.add(noted(Socket, Skipped, "not reached in time"))
+	}
 	w.report.Key = w.key.URL()
 	w.report.conclude()
 	return w.report
@@ -86,13 +90,25 @@ func (w *walk) add(steps ...Step) {
 
 // step does a part of the walk, or puts on record that its steps were not reached.
 func (w *walk) step(do func(context.Context), names ...Name) {
-	if !w.ended {
+	if !w.ended && w.ctx.Err() == nil {
 		w.bounded(do)
 		return
+	}
+	if !w.ended {
+		w.add(w.outOfTime(names[0]))
+		names = names[1:]
 	}
 	for _, name := range names {
 		w.add(notReached(name))
 	}
+}
+
+// outOfTime is a step that the end of the walk's own time has kept from being done.
+func (w *walk) outOfTime(name Name) Step {
+	if errors.Is(w.ctx.Err(), context.Canceled) {
+		return Step{Name: name, State: Fail, Reason: keyvault.Canceled, Text: "interrupted before this step"}
+	}
+	return Step{Name: name, State: Fail, Reason: keyvault.Unreachable, Cause: keyvault.CauseTimeout, Text: "the time for all steps was up before this one: something on the way is slow"}
 }
 
 func notReached(name Name) Step {

@@ -168,8 +168,9 @@ func ConditionTypes() []ConditionType {
 type Alarm struct {
 	Severity Severity `json:"severity"`
 	Reason   string   `json:"reason"`
-	// Version is the key version that it is about; empty for the key as a whole.
+	// Version and KeyID name the key version that it is about; empty for the key as a whole.
 	Version string `json:"version,omitempty"`
+	KeyID   string `json:"keyID,omitempty"`
 	Text    string `json:"text"`
 }
 
