@@ -24,6 +24,7 @@ type node struct {
 	config string // path of the EncryptionConfiguration
 	// statusFile is where the plugin writes its status document, if told to.
 	statusFile string
+	command    lastRun // owned by whoever looks at the surfaces
 	plugin     *stack.Plugin
 	api        *stack.APIServer
 
