@@ -65,7 +65,7 @@ e2e: build ## The real kube-apiserver and etcd, built from their modules
 
 # Control planes at the same time: most of them wait, most of the time. Each takes a
 # third of a gigabyte, and a tenth of a core.
-E2E_PARALLEL := 6
+E2E_PARALLEL := 8
 
 .PHONY: e2e-long
 e2e-long: build ## The outages of e2e again, as long as in the field: about 40 minutes

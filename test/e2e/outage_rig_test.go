@@ -39,7 +39,7 @@ func times() schedule {
 	if *long {
 		return schedule{outage: 10 * time.Minute, denialGrace: 10 * time.Minute, outageGrace: 2 * time.Minute, planes: 5}
 	}
-	return schedule{outage: shortestOutage, denialGrace: 30 * time.Second, outageGrace: 30 * time.Second, planes: 2}
+	return schedule{outage: shortestOutage, denialGrace: 30 * time.Second, outageGrace: 30 * time.Second, planes: 4}
 }
 
 // A trial is a control plane to which things happen, and the record of that.
