@@ -29,7 +29,7 @@ func (f facts) alarms() (all []status.Alarm) {
 	v := f.view
 	if v.Err != nil {
 		severity, means := f.meaning()
-		add(severity, string(v.Err.Reason), v.Key, means+v.Err.Text)
+		add(severity, string(v.Err.Reason), v.Key, means+v.Err.Shown())
 	}
 	all = append(all, f.unreadable()...)
 	soon := func(at time.Time) bool { return !at.IsZero() && at.After(f.now) && at.Sub(f.now) <= expiryAhead }
@@ -113,5 +113,5 @@ func (u *use) unreadable(s status.Severity) string {
 		text += "under it at " + u.last.UTC().Format(time.RFC3339)
 	}
 	text += ": make it usable again unless it is proven that nothing is under it, and restart no kube-apiserver before, as one that restarts cannot list that resource and is not ready"
-	return text + " (" + strings.TrimSuffix(u.bad.Text, ".") + ")"
+	return text + " (" + strings.TrimSuffix(u.bad.Shown(), ".") + ")"
 }

@@ -86,7 +86,7 @@ func (f facts) ofKey() (available, credentials, encryption, decryption status.Co
 		}
 		return available, credentials, encryption, decryption
 	}
-	fails := func(s status.ConditionStatus) status.Condition { return condition(s, string(err.Reason), err.Text) }
+	fails := func(s status.ConditionStatus) status.Condition { return condition(s, string(err.Reason), err.Shown()) }
 	encryption = fails(status.False)
 	if f.view.WriteAlone {
 		return available, credentials, encryption, decryption

@@ -162,7 +162,7 @@ func failureOf(v View) *status.Failure {
 	}
 	return &status.Failure{
 		Reason: string(v.Err.Reason), Cause: string(v.Err.Cause), Kind: string(v.Kind),
-		Since: stamp(v.Since), LossTime: when(v.LossAt), ScheduledPurgeTime: when(v.Err.PurgeAt), Text: v.Err.Text,
+		Since: stamp(v.Since), LossTime: when(v.LossAt), ScheduledPurgeTime: when(v.Err.PurgeAt), Text: v.Err.Shown(),
 	}
 }
 

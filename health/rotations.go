@@ -34,6 +34,9 @@ func (r *Rotations) Event(e keyvault.RotationEvent) {
 	case keyvault.VersionAvailable:
 		next.State, next.DueTime = status.RotationPinned, nil
 	case keyvault.VersionAdopted:
+		if e.From.Version == "" {
+			return // a start is no rotation
+		}
 		next.State, next.CompletionTime = status.RotationAdopted, when(now)
 		next.From = e.From.Version
 	}

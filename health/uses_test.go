@@ -2,7 +2,12 @@ package health
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -47,6 +52,12 @@ func (b *book) Get(_ context.Context, key keyvault.Ref) (keyvault.Attributes, er
 		return keyvault.Attributes{}, &keyvault.Error{Op: keyvault.OpGet, Key: key, Reason: b.fail, Text: "scripted"}
 	}
 	return keyvault.Attributes{Key: key, Enabled: !b.disabled}, nil
+}
+
+func (b *book) times() []time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.looks)
 }
 
 type watchRig struct {
@@ -127,10 +138,10 @@ func TestWatch_Unused(t *testing.T) {
 		r.decrypted(oldKey, "")
 		time.Sleep(31 * 24 * time.Hour)
 		r.book.set(true, "")
-		before := len(r.book.looks)
+		before := len(r.book.times())
 		time.Sleep(48 * time.Hour)
 		require.Empty(t, r.alarms())
-		require.Len(t, r.book.looks, before, "nobody looks any more")
+		require.Len(t, r.book.times(), before, "nobody looks any more")
 	})
 }
 
@@ -143,8 +154,8 @@ func TestWatch_NoNews(t *testing.T) {
 			r.book.set(false, reason)
 			time.Sleep(23 * time.Hour)
 			require.Empty(t, r.alarms())
-			require.LessOrEqual(t, len(r.book.looks), most)
-			require.NotEmpty(t, r.book.looks)
+			require.LessOrEqual(t, len(r.book.times()), most)
+			require.NotEmpty(t, r.book.times())
 		})
 	}
 }
@@ -252,4 +263,36 @@ func TestFacts_OrderOfAlarms(t *testing.T) {
 	require.False(t, slices.ContainsFunc(f.alarms(), func(a status.Alarm) bool { return a.Reason == "KeyExpiresSoon" }))
 	f.expires = now
 	require.False(t, slices.ContainsFunc(f.alarms(), func(a status.Alarm) bool { return a.Reason == "KeyExpiresSoon" }), "it has: another alarm says so")
+}
+
+// The fullest state file is one that the next process still reads.
+func TestMemory_Full(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	m := OpenMemory(path, newKey, nil)
+	var s seeds
+	for i := range 2 * maxSeeds {
+		s.keep(sha256.Sum256([]byte{byte(i), byte(i >> 8)}))
+	}
+	uses := NewUses(nil)
+	for i := range 2 * maxUses {
+		uses.Wrote(keyvault.Ref{Host: strings.Repeat("h", 60) + ".vault.azure.net", Name: strings.Repeat("n", 127), Version: fmt.Sprintf("%032x", i)})
+	}
+	for i := range 2 * maxVersions {
+		m.KeepVersion(newKey.WithVersion(fmt.Sprintf("%032x", i)), time.Now())
+	}
+	var failed state
+	for _, r := range keyvault.Reasons()[1:] {
+		failed.observe(keyvault.Outcome{Op: keyvault.OpDecrypt, Err: &keyvault.Error{Reason: r}, Time: time.Now()})
+	}
+	m.save(newKey, newCanary(make([]byte, 32), make([]byte, 512)), failed, s.bytes(), uses.snapshot())
+
+	next := OpenMemory(path, newKey, nil)
+	require.Len(t, next.usesOf(time.Now()), maxUses)
+	var again seeds
+	again.load(next.seedPrints())
+	require.Equal(t, s.order, again.order)
+	require.NotNil(t, next.canary(newKey))
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	require.Less(t, info.Size(), int64(maxMemory/2), "with room for what is to come")
 }

@@ -110,7 +110,7 @@ func (w *Watch) tell() {
 			log = w.cfg.Logger.Error
 		}
 		log("old key version cannot be read, and data may be under it: make it usable again, and restart nothing",
-			version, zap.String("reason", string(is.reason)), zap.String("severity", string(is.severity)), zap.String("text", u.bad.Text))
+			version, zap.String("reason", string(is.reason)), zap.String("severity", string(is.severity)), zap.String("text", u.bad.Shown()))
 	}
 }
 

@@ -144,7 +144,7 @@ func (a answer) has(words ...string) bool {
 var (
 	notCode  = pattern(`[^0-9A-Za-z_.-]`)
 	idForm   = pattern(`^[0-9A-Za-z_.-]{1,64}$`)
-	typeForm = pattern(`^[0-9A-Za-z]+/[0-9A-Za-z+.-]{1,40}$`)
+	typeForm = pattern(`^[0-9A-Za-z]+/[0-9A-Za-z+.-]+$`)
 	guidInIt = pattern(`[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}`)
 )
 
@@ -168,7 +168,7 @@ func requestID(resp *http.Response) string {
 func mediaType(contentType string) string {
 	t, _, _ := strings.Cut(contentType, ";")
 	if t = strings.TrimSpace(t); typeForm().MatchString(t) {
-		return t
+		return clean(t, 40)
 	}
 	return ""
 }

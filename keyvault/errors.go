@@ -69,6 +69,9 @@ func printable(r rune) rune {
 	return r
 }
 
+// Shown is the text as Error has it, without the reason word.
+func (e *Error) Shown() string { return strings.TrimPrefix(e.Error(), string(e.Reason)+": ") }
+
 func (e *Error) Unwrap() error { return e.Err }
 
 // ReasonOf says why err happened, for a metric label. A nil error is Success,

@@ -10,6 +10,7 @@ import (
 	azlog "github.com/Azure/azure-sdk-for-go/sdk/azcore/log"
 	"go.uber.org/zap"
 
+	"azure-kms-plugin/health/console"
 	"azure-kms-plugin/health/doctor"
 	"azure-kms-plugin/health/status"
 	"azure-kms-plugin/keyvault"
@@ -55,7 +56,7 @@ func runDoctor(ctx context.Context, args []string, stdout, stderr io.Writer) int
 	defer cancel()
 	report := doctor.Walk(ctx, cfg)
 	if output == "json" {
-		if err := report.WriteJSON(stdout); err != nil {
+		if err := console.WriteJSON(stdout, report); err != nil {
 			complain(stderr, []string{err.Error()})
 			return status.ExitUnknown
 		}

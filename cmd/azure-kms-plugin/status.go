@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"azure-kms-plugin/health/console"
 	"azure-kms-plugin/health/status"
 )
 
@@ -46,13 +47,13 @@ func runStatus(ctx context.Context, args []string, stdout, stderr io.Writer) int
 	}
 	list := status.NewList(time.Now(), readAll(ctx, sources, timeout))
 	if output == "json" {
-		if err := list.WriteJSON(stdout); err != nil {
+		if err := console.WriteJSON(stdout, list); err != nil {
 			complain(stderr, []string{err.Error()})
 			return status.ExitUnknown
 		}
 		return list.Summary.ExitStatus
 	}
-	list.WriteTable(stdout)
+	console.WriteList(stdout, list)
 	return list.Summary.ExitStatus
 }
 

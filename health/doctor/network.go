@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"azure-kms-plugin/health/internal/console"
+	"azure-kms-plugin/health/console"
 	"azure-kms-plugin/keyvault"
 )
 

@@ -1,15 +1,13 @@
 package doctor
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 	"time"
 
-	"azure-kms-plugin/health/internal/console"
+	"azure-kms-plugin/health/console"
 	"azure-kms-plugin/health/status"
 	"azure-kms-plugin/keyvault"
 )
@@ -120,18 +118,6 @@ func verdict(f Step) (exit int, text string) {
 		return status.ExitDegraded, at + "what is encrypted can be read, and nothing new can be encrypted."
 	}
 	return status.ExitUnknown, at + "whether the key can be used is not known."
-}
-
-// WriteJSON writes the report for programs.
-func (r *Report) WriteJSON(w io.Writer) error {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetIndent("", "  ")
-	if err := enc.Encode(r); err != nil {
-		return err
-	}
-	_, err := w.Write(console.CleanJSON(b.Bytes()))
-	return err
 }
 
 // maxText bounds one text on a terminal.

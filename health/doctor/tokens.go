@@ -9,7 +9,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 
-	"azure-kms-plugin/health/internal/console"
+	"azure-kms-plugin/health/console"
 	"azure-kms-plugin/keyvault"
 )
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"azure-kms-plugin/health/console"
 	"azure-kms-plugin/health/doctor"
 	"azure-kms-plugin/keyvault"
 )
@@ -209,7 +210,7 @@ func TestReport_NothingForATerminal(t *testing.T) {
 	r := doctor.Walk(t.Context(), cfg)
 	var table, js bytes.Buffer
 	r.WriteTable(&table)
-	require.NoError(t, r.WriteJSON(&js))
+	require.NoError(t, console.WriteJSON(&js, r))
 	for _, c := range table.String() + js.String() {
 		require.True(t, c == '\n' || unicode.IsPrint(c), "%U", c)
 	}

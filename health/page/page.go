@@ -143,22 +143,15 @@ func (p *Page) Table(head []string, rows [][]Cell) {
 	for _, row := range rows {
 		p.tag(`<tr role="row">`)
 		for i, c := range row {
-			switch {
-			case i == 0:
-				p.tag(`<th role="rowheader" scope="row">`)
-			default:
-				p.put(`<td role="cell" data-head="`, head[i], `"`)
-				if c.Toned {
-					p.tag(` class="` + c.Tone.mark() + `"`)
-				}
-				p.tag(">")
-			}
-			p.cell(c)
 			if i == 0 {
+				p.tag(`<th role="rowheader" scope="row">`)
+				p.cell(c)
 				p.tag("</th>")
-			} else {
-				p.tag("</td>")
+				continue
 			}
+			p.put(`<td role="cell" data-head="`, head[i], `">`)
+			p.cell(c)
+			p.tag("</td>")
 		}
 		p.tag("</tr>")
 	}
@@ -171,10 +164,12 @@ func (p *Page) cell(c Cell) {
 			p.put(`<div class="more">`, line, "</div>")
 			continue
 		}
-		p.tag("<div>")
-		if c.Toned {
-			p.sign(c.Tone)
+		if !c.Toned {
+			p.put("<div>", line, "</div>")
+			continue
 		}
+		p.tag(`<div class="` + c.Tone.mark() + `">`)
+		p.sign(c.Tone)
 		p.put("", line, "</div>")
 	}
 }

@@ -21,31 +21,34 @@ a{color:inherit}
 .banner{border:3px solid;border-left-width:.75rem;padding:.6rem .9rem;background:var(--soft)}
 .banner .word{font-size:2rem;font-weight:bold;line-height:1.2;margin:0}
 .banner p:not(.word){color:var(--fg)}
+.note{border:3px solid;border-left-width:.4rem;padding:.3rem .8rem;margin:.6rem 0}
 .good{color:var(--good)}
-.warn{color:var(--warn);border-style:dashed}
-.bad{color:var(--bad);border-style:double;font-weight:bold}
-.bad p:not(.word),td.bad,.unknown p:not(.word){font-weight:normal}
-.unknown{color:var(--dim);border-style:dotted}
+.warn{color:var(--warn)}
+.bad{color:var(--bad);font-weight:bold}
+.banner p:not(.word){font-weight:normal}
+.unknown{color:var(--dim)}
+.banner.warn,.note.warn{border-style:dashed}
+.banner.bad,.note.bad{border-style:double}
+.banner.unknown,.note.unknown{border-style:dotted}
 .sign{font-family:monospace;font-weight:bold;margin-right:.45em}
-.note{border-left:.4rem solid;padding:.1rem .8rem;margin:.6rem 0}
 .note p{color:var(--fg);font-weight:normal}
 .old{visibility:hidden;max-height:0;overflow:hidden;background:var(--fg);color:var(--bg);padding:0 .9rem;animation:old 0s 20s forwards}
 @keyframes old{to{visibility:visible;max-height:20rem;padding:.6rem .9rem;margin-bottom:1rem}}
-table{width:100%;border-collapse:collapse;table-layout:auto}
-caption{text-align:left;color:var(--dim)}
-th,td{text-align:left;vertical-align:top;padding:.4rem .9rem .4rem 0;border-bottom:1px solid var(--line)}
+table{width:100%;border-collapse:collapse}
+th,td{text-align:left;vertical-align:top;padding:.4rem 1.2rem .4rem 0;border-bottom:1px solid var(--line);min-width:8.5rem}
+th:last-child,td:last-child{padding-right:0}
+tbody th{min-width:12rem}
 thead th{font-weight:normal;color:var(--dim)}
 tbody th{font-weight:bold}
 table.facts th{font-weight:normal;color:var(--dim);width:16rem}
-td div+div{margin-top:.15rem}
-td div.more{color:var(--fg);font-weight:normal}
-code{font-family:ui-monospace,monospace;font-size:.92em}
+.more{margin-top:.15rem;font-weight:normal}
+th .more{font-size:.85em;color:var(--dim)}
 footer{margin-top:2rem;color:var(--dim);border-top:1px solid var(--line);padding-top:.5rem}
 @media (max-width:44rem){
-table,tbody,tr,th,td,caption{display:block;width:auto}
+table,tbody,tr,th,td{display:block;width:auto;min-width:0}
 thead{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%)}
 tr{border-bottom:1px solid var(--line);padding:.4rem 0}
-th,td{border:0;padding:.05rem 0}
+th,td,tbody th{border:0;padding:.05rem 0;min-width:0}
 table.facts th{width:auto}
 td[data-head]::before{content:attr(data-head) ": ";color:var(--dim);font-weight:normal}
 td[data-head] div:first-child{display:inline}

@@ -20,10 +20,12 @@ func (d *Document) Stale(now time.Time) bool {
 // Exit is the exit status that the document stands for at a moment.
 func (d *Document) Exit(now time.Time) int {
 	switch {
-	case d.Stale(now), d.Phase == Starting:
+	case d.Stale(now):
 		return ExitUnknown
-	case d.Phase == Lost:
+	case d.Phase == Lost, d.Phase == Starting && d.Failure != nil && (d.Failure.Kind == "KeyState" || d.Failure.Kind == "Refusal"):
 		return ExitLost
+	case d.Phase == Starting:
+		return ExitUnknown
 	case d.Phase != Usable, len(d.Alarms) > 0 && d.Alarms[0].Severity == Critical:
 		return ExitDegraded
 	}

@@ -107,6 +107,12 @@ func graver(a, b int) int {
 	return order[max(slices.Index(order, a), slices.Index(order, b))]
 }
 
+// Newest reports whether no other item has a newer document of the same instance as
+// the one at an index, which must have one.
+func (l *List) Newest(index int) bool {
+	return slices.ContainsFunc(replicas(l.Items), func(r replica) bool { return r.doc == l.Items[index].Document })
+}
+
 // A replica is one instance, by its newest document.
 type replica struct {
 	doc     *Document

@@ -15,6 +15,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"azure-kms-plugin/health/console"
 	"azure-kms-plugin/health/status"
 )
 
@@ -85,6 +86,7 @@ func lost(d *status.Document) *status.Document {
 	condition(d, status.EncryptionReady, status.False, "KeyDeleted", text)
 	condition(d, status.DecryptionReady, status.False, "KeyDeleted", text)
 	condition(d, status.IsDegraded, status.True, "KeyDeleted", text)
+	d.Alarms = []status.Alarm{{Severity: status.Critical, Reason: "KeyDeleted", Text: "writes are refused, so restart no kube-apiserver: " + text}}
 	return d
 }
 
@@ -154,7 +156,7 @@ func TestList(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := status.NewList(now, tc.items)
 			var out bytes.Buffer
-			l.WriteTable(&out)
+			console.WriteList(&out, l)
 			fmt.Fprintf(&out, "\nexit status %d\n", l.Summary.ExitStatus)
 			golden(t, strings.ReplaceAll(name, " ", "-")+".txt", out.String())
 			require.Equal(t, tc.exit, l.Summary.ExitStatus)
@@ -213,7 +215,7 @@ func TestList_Counts(t *testing.T) {
 func TestList_JSON(t *testing.T) {
 	items := []status.Item{item(degraded(document(1, newer))), unread("/x", status.NoSuchFile, "there is none")}
 	var out bytes.Buffer
-	require.NoError(t, status.NewList(now, items).WriteJSON(&out))
+	require.NoError(t, console.WriteJSON(&out, status.NewList(now, items)))
 	golden(t, "list.json", out.String())
 	var l status.List
 	require.NoError(t, json.Unmarshal(out.Bytes(), &l))
@@ -245,8 +247,8 @@ func TestList_NothingForATerminal(t *testing.T) {
 	old := edit(document(2, newer), func(d *status.Document) { d.Phase, d.ObservedTime = evil, *at(time.Hour) })
 	l := status.NewList(now, []status.Item{{Source: evil, Document: read}, unread(evil, evil, evil), {Source: evil, Document: old}})
 	var table, js bytes.Buffer
-	l.WriteTable(&table)
-	require.NoError(t, l.WriteJSON(&js))
+	console.WriteList(&table, l)
+	require.NoError(t, console.WriteJSON(&js, l))
 	for _, out := range []string{table.String(), js.String()} {
 		require.True(t, utf8.ValidString(out))
 		for _, r := range out {
@@ -267,7 +269,7 @@ func TestList_Bounded(t *testing.T) {
 		d.Conditions = append(d.Conditions, status.Condition{Type: "T", Message: strings.Repeat("y", 1000)})
 	}
 	var out bytes.Buffer
-	status.NewList(now, []status.Item{item(d)}).WriteTable(&out)
+	console.WriteList(&out, status.NewList(now, []status.Item{item(d)}))
 	require.Less(t, out.Len(), 60_000)
 	require.Contains(t, out.String(), "and 980 more alarms")
 }

@@ -1,12 +1,15 @@
-// Package console writes text for a terminal of 80 columns, without colour.
+// Package console writes what the commands show, for a terminal of 80 columns without
+// colour, or as JSON.
 //
-// Start with [Clean]: what comes from outside, be it another machine's status
-// document or a certificate, goes through it before it reaches a terminal. [Table]
-// and [Wrap] lay out what is clean. Everything here is a function without state. A
-// failing writer is ignored: there is nobody left to tell.
+// Start with [WriteList], which shows status documents. Whatever comes from outside, be
+// it another machine's document or a certificate, goes through [Clean] before it reaches
+// a terminal; [Table] and [Wrap] lay out what is clean. Everything here is a function
+// without state. A failing writer of text is ignored: there is nobody left to tell.
 package console
 
 import (
+	"bytes"
+	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -40,6 +43,18 @@ func Clean(s string, limit int) string {
 		}
 	}
 	return b.String()
+}
+
+// WriteJSON writes a value for programs, and for people who look at it.
+func WriteJSON(w io.Writer, v any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	_, err := w.Write(CleanJSON(b.Bytes()))
+	return err
 }
 
 // CleanJSON escapes in a JSON text what does not print. encoding/json leaves the

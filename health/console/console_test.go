@@ -11,7 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"azure-kms-plugin/health/internal/console"
+	"azure-kms-plugin/health/console"
 )
 
 func TestClean(t *testing.T) {
