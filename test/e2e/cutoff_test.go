@@ -57,22 +57,6 @@ func TestOutage_OneCutOff(t *testing.T) {
 	r.undisturbed("no request through the other two fails, to the end", from, peer, other)
 }
 
-// red holds when kube-apiserver is not ready because of its plugin.
-func red(s sample) (lacks []string) {
-	if !s.red() {
-		lacks = append(lacks, "readyz: "+s.ready)
-	}
-	return lacks
-}
-
-// cutOff holds when the plugin says that it is this node alone.
-func cutOff(s sample) (lacks []string) {
-	if text := s.plugin["/status"].text; s.plugin["/status"].phase != "CutOff" {
-		lacks = append(lacks, "/status: "+text)
-	}
-	return lacks
-}
-
 // A tally is what a plugin has counted so far.
 type tally struct{ calls, decrypts, quick float64 }
 

@@ -47,19 +47,17 @@ type document struct {
 	ObservedTime      time.Time `json:"observedTime"`
 	StaleAfterSeconds int       `json:"staleAfterSeconds"`
 	Answer            struct {
-		OK   bool   `json:"ok"`
-		Text string `json:"text"`
+		OK bool `json:"ok"`
 	} `json:"answer"`
 	Phase   string `json:"phase"`
 	Failure *struct {
 		Reason             string     `json:"reason"`
 		Cause              string     `json:"cause"`
 		Text               string     `json:"text"`
-		LossTime           *time.Time `json:"lossTime"`
 		ScheduledPurgeTime *time.Time `json:"scheduledPurgeTime"`
 	} `json:"failure"`
 	Conditions []struct {
-		Type, Status, Reason, Message string
+		Type, Status, Reason string
 	} `json:"conditions"`
 	Alarms []struct {
 		Severity, Reason, Version, Text string

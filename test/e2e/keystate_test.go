@@ -140,18 +140,6 @@ func (r *trial) refused(what string, from time.Time) {
 	})
 }
 
-// never holds while a surface does not name a reason; "" stands for all of them.
-func never(name, reason string) condition {
-	return func(s sample) (lacks []string) {
-		for _, f := range surfaces {
-			if seen := s.plugin[f.name]; seen.reason == reason && (name == "" || name == f.name) {
-				lacks = append(lacks, f.name+": "+seen.text)
-			}
-		}
-		return lacks
-	}
-}
-
 // firstLogged is when the plugin first logged a reason.
 func (r *trial) firstLogged(n *node, reason string, within time.Duration) (at time.Time) {
 	r.t.Helper()

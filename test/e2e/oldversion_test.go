@@ -3,7 +3,6 @@ package e2e_test
 import (
 	"context"
 	"errors"
-	"strings"
 	"testing"
 	"time"
 
@@ -73,22 +72,5 @@ func answers(probe func(context.Context) error) func(context.Context) error {
 			return nil
 		}
 		return err
-	}
-}
-
-// alarmed holds when an alarm about a version is everywhere but in Status, which says ok.
-func alarmed(reason, version string) condition {
-	return func(s sample) (lacks []string) {
-		for _, f := range surfaces {
-			seen := s.plugin[f.name]
-			switch {
-			case f.name == "Status" && seen.ok,
-				f.name == "metrics" && seen.reason == reason,
-				strings.Contains(strings.Join(seen.alarms, ","), version):
-				continue
-			}
-			lacks = append(lacks, f.name+": "+seen.text)
-		}
-		return append(lacks, exits(exitDegraded)(s)...)
 	}
 }

@@ -21,7 +21,6 @@ const (
 	healedWithin   = 60 * time.Second // from a repair until all is well everywhere
 	keyStateGrace  = 15 * time.Second
 	serverPoll     = 20 * time.Second // between two calls of Status by kube-apiserver
-	writesOutlast  = 3 * time.Minute  // the last good Status, in kube-apiserver
 	shortestOutage = serverPoll + 5*time.Second
 )
 
@@ -84,84 +83,6 @@ func newTrialWithNames(t *testing.T, name, plugin string, cfg planeConfig) *tria
 	return r
 }
 
-// A condition says what a sample lacks; nothing if it holds.
-type condition func(sample) (lacks []string)
-
-// well holds when nothing is wrong anywhere.
-func well(s sample) (lacks []string) {
-	if s.ready != "ok" {
-		lacks = append(lacks, "readyz: "+s.ready)
-	}
-	if s.write != "ok" {
-		lacks = append(lacks, "write: "+s.write)
-	}
-	for _, f := range surfaces {
-		if seen := s.plugin[f.name]; !seen.ok {
-			lacks = append(lacks, f.name+": "+seen.text)
-		}
-	}
-	return lacks
-}
-
-// shows holds when every surface of the plugin names the reason, but for Status while
-// the failure is borne.
-func shows(reason string, borne bool) condition {
-	return func(s sample) (lacks []string) {
-		for _, f := range surfaces {
-			seen := s.plugin[f.name]
-			if f.name == "Status" && borne {
-				if !seen.ok {
-					lacks = append(lacks, "Status: "+seen.text)
-				}
-				continue
-			}
-			if seen.ok || seen.reason != reason {
-				lacks = append(lacks, f.name+": "+seen.text)
-			}
-		}
-		return lacks
-	}
-}
-
-// named holds when every surface names the reason, whether it is borne or obeyed.
-func named(reason string) condition {
-	return func(s sample) []string {
-		return shows(reason, s.plugin["Status"].ok)(s)
-	}
-}
-
-// exits holds when the command ends with a status.
-func exits(code int) condition {
-	return func(s sample) (lacks []string) {
-		if text := s.plugin["command"].text; !strings.HasPrefix(text+" ", fmt.Sprintf("exit %d ", code)) {
-			lacks = append(lacks, "command: "+text)
-		}
-		return lacks
-	}
-}
-
-// refuses holds when kube-apiserver takes no new secret and says why.
-func refuses(reason string) condition {
-	return func(s sample) (lacks []string) {
-		if s.write == "ok" {
-			lacks = append(lacks, "write: ok")
-		}
-		if !strings.Contains(s.kms, reason+":") {
-			lacks = append(lacks, "kms-providers: "+s.kms)
-		}
-		return lacks
-	}
-}
-
-func all(conditions ...condition) condition {
-	return func(s sample) (lacks []string) {
-		for _, c := range conditions {
-			lacks = append(lacks, c(s)...)
-		}
-		return lacks
-	}
-}
-
 // await waits for the first sample after from in which a condition holds, and returns
 // how long after from that was.
 func (r *trial) await(n *node, what string, from time.Time, within time.Duration, holds condition) time.Duration {
@@ -182,14 +103,6 @@ func (r *trial) await(n *node, what string, from time.Time, within time.Duration
 		// The samples themselves may be late on a busy machine, but not for ever.
 		require.Less(r.t, time.Since(from), within+30*time.Second, "%s, %s: no sample", n.name, what)
 	}
-}
-
-// quiet holds when nobody who uses kube-apiserver notices anything.
-func quiet(s sample) (lacks []string) {
-	if s.red() || s.write != "ok" || s.read != "ok" {
-		lacks = append(lacks, fmt.Sprintf("readyz %s, write %s, read %s", s.ready, s.write, s.read))
-	}
-	return lacks
 }
 
 // undisturbed demands that since from nothing was noticed.

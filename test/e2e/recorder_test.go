@@ -38,7 +38,6 @@ func (s sample) red() bool { return strings.Contains(s.ready, "kms-providers") }
 // A recorder takes a sample of every node each second, and keeps them: in memory for
 // what a test wants to know, and as a file for people.
 type recorder struct {
-	name  string
 	began time.Time
 	held  stack.Object // read all the time
 	wait  sync.WaitGroup
@@ -59,7 +58,7 @@ func (p *controlPlane) record(name string) *recorder {
 	require.NoError(p.t, os.MkdirAll(dir, 0o755))
 	file, err := os.Create(filepath.Join(dir, name+".csv"))
 	require.NoError(p.t, err)
-	r := &recorder{name: name, began: time.Now(), stage: "calm", held: secret("held"), file: file, csv: csv.NewWriter(file)}
+	r := &recorder{began: time.Now(), stage: "calm", held: secret("held"), file: file, csv: csv.NewWriter(file)}
 	header := []string{"time", "second", "node", "stage", "readyz", "livez", "kms-providers", "write", "read"}
 	for _, s := range surfaces {
 		header = append(header, s.name)

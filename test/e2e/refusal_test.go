@@ -69,15 +69,5 @@ func TestOutage_Refused(t *testing.T) {
 	}
 }
 
-// untilAt holds for every sample after a moment, and before it if a condition does.
-func untilAt(at time.Time, holds condition) condition {
-	return func(s sample) []string {
-		if s.at.After(at) {
-			return nil
-		}
-		return holds(s)
-	}
-}
-
 // hangUp ends the connections that the plugins hold to the vault's side.
 func (r *trial) hangUp() { r.vault.RemoveFault(r.vault.AddFault(vault.Fault{Refuse: true})) }
