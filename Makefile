@@ -1,5 +1,6 @@
 # Everything that people and CI run. Needs Go, gcc (for the race detector), git
-# and make; the rest comes through the Go module proxy.
+# and make, and for the tests of the page for people Chromium; the rest comes through
+# the Go module proxy.
 
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
@@ -23,7 +24,7 @@ SOURCE_DATE_EPOCH ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 GO_BUILD := CGO_ENABLED=0 $(GO) build -tags grpcnotrace -trimpath -buildvcs=false -ldflags "-s -w -X main.version=$(VERSION) -X main.revision=$(REVISION)"
 
 # Modules with Go code of ours. Each is linted, vetted and kept tidy.
-MODULES := . test/vault test
+MODULES := . test/vault test/web test
 
 # The test module links kube-apiserver's code and etcd. With these settings its
 # packages compile once for kube-apiserver, demo, tests and linters alike.
@@ -46,11 +47,19 @@ help: ## This list
 build: ## bin/azure-kms-plugin, static and stamped with the version
 	$(GO_BUILD) -o $(PLUGIN) ./cmd/azure-kms-plugin
 
+# The page for people is tested in a real browser.
+.PHONY: browser
+browser: ## Chromium for the tests of the page; root has it installed, on Debian
+	@command -v chromium >/dev/null || { \
+		[[ $$EUID == 0 ]] && command -v apt-get >/dev/null || { echo "chromium is missing, and only root on Debian or Ubuntu has it installed by itself: install it, so that \"chromium\" is in the PATH"; exit 1; }; \
+		apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium; }
+
 .PHONY: test
-test: build ## Every test but e2e, with the race detector on what we ship
+test: build browser ## Every test but e2e, with the race detector on what we ship
 	@[[ -x $(BIN)/demo ]] || echo "$(PATIENCE)"
 	$(GO) test -race $(TESTFLAGS) ./...
 	cd test/vault && $(GO) test -race $(TESTFLAGS) ./...
+	cd test/web && $(GO) test $(TESTFLAGS) ./...
 	$(IN_TEST) $(GO) test $(TESTFLAGS) $$($(GO) list ./... | grep -v /test/e2e)
 
 .PHONY: demo

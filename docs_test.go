@@ -42,7 +42,7 @@ func TestDocs_ExplainEveryReasonAndSeries(t *testing.T) {
 
 // Links between pages lead somewhere.
 func TestDocs_LinksLeadSomewhere(t *testing.T) {
-	for _, page := range []string{"README.md", "CONTRIBUTING.md", "docs/configuration.md", "docs/compatibility.md", "docs/operation.md", "docs/benchmarks.md", "docs/install.md"} {
+	for _, page := range []string{"README.md", "CONTRIBUTING.md", "docs/configuration.md", "docs/compatibility.md", "docs/operation.md", "docs/benchmarks.md", "docs/install.md", "docs/commands.md", "docs/status.md"} {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
 		dir := ""

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"azure-kms-plugin/health"
+	"azure-kms-plugin/health/status"
 	"azure-kms-plugin/keyvault"
 )
 
@@ -54,9 +55,45 @@ func TestHandler(t *testing.T) {
 			require.Equal(t, tc.body, w.Body.String())
 		})
 	}
+	t.Run("the document and the page", func(t *testing.T) {
+		document := func() *status.Document {
+			return &status.Document{APIVersion: status.APIVersion, Kind: status.Kind, ObservedTime: time.Now(), Phase: status.Lost, Key: "<key>"}
+		}
+		get := func(healthz, target string) *httptest.ResponseRecorder {
+			h := health.Handler(health.HandlerConfig{Socket: good, Prober: good, Key: lost, Status: document, HealthzPath: healthz})
+			w := httptest.NewRecorder()
+			h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, target, nil))
+			return w
+		}
+		w := get("", "/status")
+		require.Equal(t, 200, w.Code, "the document speaks for itself")
+		require.Equal(t, "application/json", w.Header().Get("Content-Type"))
+		require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+		d, err := status.Decode(w.Body)
+		require.NoError(t, err)
+		require.Equal(t, status.Lost, d.Phase)
+
+		w = get("", "/")
+		require.Equal(t, 200, w.Code)
+		require.Equal(t, "text/html; charset=utf-8", w.Header().Get("Content-Type"))
+		require.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+		require.Contains(t, w.Body.String(), "<title>Lost - &lt;key&gt; - azure-kms-plugin</title>")
+		require.NotContains(t, w.Body.String(), "<key>")
+		require.Equal(t, 404, get("", "/nope").Code)
+
+		// A health check may be anywhere, and the others stay where they are.
+		for _, path := range []string{"/", "/status"} {
+			require.Equal(t, "ok", get(path, path).Body.String())
+			require.Equal(t, 404, get(path, "/healthz").Code)
+		}
+		require.Equal(t, "application/json", get("/", "/status").Header().Get("Content-Type"))
+		require.Equal(t, "text/html; charset=utf-8", get("/status", "/").Header().Get("Content-Type"))
+		require.Equal(t, 503, get("/readyz", "/readyz").Code, "it means the key")
+		require.Equal(t, "ok", get("/livez", "/livez").Body.String())
+	})
 	t.Run("other methods", func(t *testing.T) {
-		h := health.Handler(health.HandlerConfig{Socket: good, Prober: good, Key: usable})
-		for _, path := range []string{"/livez", "/healthz", "/readyz"} {
+		h := health.Handler(health.HandlerConfig{Socket: good, Prober: good, Key: usable, Status: func() *status.Document { return &status.Document{} }})
+		for _, path := range []string{"/livez", "/healthz", "/readyz", "/status", "/"} {
 			w := httptest.NewRecorder()
 			h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, path, nil))
 			require.Equal(t, http.StatusMethodNotAllowed, w.Code)

@@ -51,7 +51,7 @@ func NewStatusFile(cfg StatusFileConfig) *StatusFile {
 }
 
 // Run writes the file at once, within a second of every change, and every half minute
-// besides, until ctx ends; then once more if something has changed. A disk that does
+// besides, until ctx ends; then once more, as one that no longer holds. A disk that does
 // not answer holds up nobody: not even the end.
 func (f *StatusFile) Run(ctx context.Context) error {
 	done := make(chan struct{})
@@ -60,11 +60,11 @@ func (f *StatusFile) Run(ctx context.Context) error {
 		look := time.NewTicker(lookInterval)
 		defer look.Stop()
 		for {
-			f.look()
+			f.look(false)
 			select {
 			case <-look.C:
 			case <-ctx.Done():
-				f.look()
+				f.look(true)
 				return
 			}
 		}
@@ -77,11 +77,15 @@ func (f *StatusFile) Run(ctx context.Context) error {
 	return nil
 }
 
-// look writes the document if it says something new, or the file is getting old.
-func (f *StatusFile) look() {
+// look writes the document if it says something new, or the file is getting old, or
+// this is the last time: then it says of itself that it no longer holds.
+func (f *StatusFile) look(last bool) {
 	d := f.cfg.Status()
+	if last {
+		d.StaleAfterSeconds = 0
+	}
 	told := news(d)
-	if !f.written.IsZero() && told == f.news && d.ObservedTime.Sub(f.written).Abs() < rewriteInterval {
+	if !last && !f.written.IsZero() && told == f.news && d.ObservedTime.Sub(f.written).Abs() < rewriteInterval {
 		return
 	}
 	data, err := document(d)

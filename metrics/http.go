@@ -13,6 +13,7 @@ func Handler(reg *prometheus.Registry) http.Handler {
 	mux.Handle("GET /metrics", promhttp.HandlerFor(reg, promhttp.HandlerOpts{
 		Registry:            nil, // the scrapes themselves are not counted
 		MaxRequestsInFlight: 8,
+		DisableCompression:  true, // a compressor takes more memory than all that it would compress
 	}))
 	return mux
 }

@@ -51,6 +51,7 @@ type conn struct {
 	ids       []string
 	seeded    bool // an Encrypt was answered in time
 	apiServer bool
+	own       bool // this process's own: see selfCheck
 }
 
 type connKey struct{}
@@ -112,6 +113,9 @@ func (c *conn) tell(keyID func(held string) string) string {
 	}
 	before := c.told
 	c.told = keyID(held)
+	if c.own {
+		return c.told
+	}
 	if c.told == "" || slices.Contains(c.ids, c.told) {
 		return c.told
 	}
@@ -183,6 +187,13 @@ func (c *conn) isAPIServer() {
 	}
 }
 
+// isOwn notes that the connection is one of this process to itself.
+func (c *conn) isOwn() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.own = true
+}
+
 // list returns the open connections, oldest first.
 func (cs *conns) list() []Connection {
 	cs.mu.Lock()
@@ -190,6 +201,10 @@ func (cs *conns) list() []Connection {
 	out := make([]Connection, 0, len(cs.open))
 	for _, c := range cs.open {
 		c.mu.Lock()
+		if c.own {
+			c.mu.Unlock()
+			continue
+		}
 		out = append(out, Connection{ID: c.id, Peer: c.peer, Since: c.since, KeyID: c.told, APIServer: c.apiServer})
 		c.mu.Unlock()
 	}

@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"net"
+	"time"
 )
 
 // ServeOn runs s on a listener of the test's, for tests in a synctest bubble.
@@ -15,6 +16,19 @@ func (s *Server) ServeOn(ctx context.Context, l net.Listener) error {
 	l.Close()
 	return s.shutdown()
 }
+
+// CheckPath is the part of CheckSocket that asks nothing.
+func (s *Server) CheckPath() error { return s.checkPath() }
+
+// ForgetCheck has the next CheckSocket ask anew.
+func (s *Server) ForgetCheck() {
+	s.self.mu.Lock()
+	defer s.self.mu.Unlock()
+	s.self.ended = time.Time{}
+}
+
+// AskSelf asks whoever serves at a path whether it is a check of its own.
+func AskSelf(path string) error { return newSelfCheck(path).status() }
 
 var (
 	ParseCiphertext  = parseCiphertext

@@ -68,6 +68,7 @@ type Server struct {
 	bound   *bound // nil until Listen
 	fault   error  // why the path does not lead here, as the watcher last saw it
 	sock    *socket
+	self    *selfCheck
 }
 
 // New makes a server; it reports every fault of cfg and touches nothing.
@@ -83,6 +84,7 @@ func New(cfg Config) (*Server, error) {
 		conns: newConns(),
 		gate:  &gate{},
 		stop:  make(chan struct{}),
+		self:  newSelfCheck(addr.Path),
 		sock:  &socket{addr: addr, mode: mode, gid: gid, log: cfg.Logger},
 	}
 	creds := &peerCredentials{TransportCredentials: insecure.NewCredentials()}

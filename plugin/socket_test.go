@@ -117,7 +117,7 @@ func TestSocket_OneWinner(t *testing.T) {
 		for i, r := range rigs {
 			if errs[i] == nil {
 				winners++
-				require.NoError(t, r.CheckSocket())
+				require.NoError(t, r.CheckPath())
 				continue
 			}
 			require.ErrorIs(t, errs[i], plugin.ErrInUse)
@@ -204,7 +204,7 @@ func TestSocket_DeletedWhileServing(t *testing.T) {
 		fds := descriptors(t)
 		require.NoError(t, os.Remove(r.path))
 		require.ErrorContains(t, r.CheckSocket(), "deleted")
-		require.Eventually(t, func() bool { return r.CheckSocket() == nil }, 10*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return r.CheckPath() == nil }, 10*time.Second, 10*time.Millisecond)
 		require.LessOrEqual(t, descriptors(t), fds, "the old listener is still open")
 		require.Equal(t, "ok", dialTo(t, "unix", r.path).status(t).Healthz)
 		require.Equal(t, fs.FileMode(0o600), mode(t, r.path))

@@ -233,7 +233,7 @@ func TestStop_AnyTime(t *testing.T) {
 		r := newRig(t)
 		require.Error(t, r.CheckSocket())
 		require.NoError(t, r.Listen())
-		require.NoError(t, r.CheckSocket())
+		require.NoError(t, r.CheckPath())
 		require.Error(t, r.Listen())
 		r.Stop()
 		require.NoFileExists(t, r.path)

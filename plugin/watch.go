@@ -9,9 +9,18 @@ import (
 	"go.uber.org/zap"
 )
 
-// CheckSocket reports why a client that connects to the path now would not
-// reach this server; nil if it would.
+// CheckSocket reports why a client that connects to the path now would not be
+// answered by this server; nil if it would. It takes a Status call to find out, which
+// lasts 5 seconds at most.
 func (s *Server) CheckSocket() error {
+	if err := s.checkPath(); err != nil {
+		return err
+	}
+	return s.self.run()
+}
+
+// checkPath reports why the path does not lead to this server.
+func (s *Server) checkPath() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {

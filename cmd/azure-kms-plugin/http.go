@@ -13,9 +13,10 @@ import (
 )
 
 // maxConns bounds the connections to one HTTP port, and with them the memory that
-// strangers can make us take. When it is reached, a new one takes the place of the
-// one that has kept us waiting longest: slow clients must not keep kubelet out.
-const maxConns = 256
+// strangers can make us take: each costs some 16 KiB, and as much again until it is
+// collected. When it is reached, a new one takes the place of the one that has kept us
+// waiting longest: slow clients must not keep kubelet out.
+const maxConns = 64
 
 // serveHTTP serves until ctx ends. A port that stops working is logged and
 // left: it is no reason to take the key away from kube-apiserver.

@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// breath is how long a connection that keeps us waiting may do so before a new one
-// takes its place. It is time enough to send a request that is ready, or to take an
-// answer; 256 places then let ten thousand connections a second in, so that even
+// breath is how long a connection may keep us waiting before a new one takes its place.
+// It is time enough for the rest of a request that has been sent, or for an answer to
+// be taken; and 64 places then let six thousand connections a second in, so that even
 // behind thousands of slow ones kubelet gets its turn within its second.
-const breath = 25 * time.Millisecond
+const breath = 10 * time.Millisecond
 
 // writeBound is how long one write may take. Answers are small: what the kernel
 // does not take by then, nobody reads.
@@ -91,7 +91,6 @@ func (l *limitedListener) place(c *limitedConn) (victim *limitedConn, again <-ch
 		l.release(victim)
 	}
 	l.open++
-	l.wait(c)
 	return victim, nil, true
 }
 
@@ -132,6 +131,9 @@ func (l *limitedListener) Close() error {
 	return l.Listener.Close()
 }
 
+// A limitedConn keeps us waiting while a read or a write of it takes its time, and at
+// no other moment: what we do in between, or are not given the processor to do, is not
+// its fault.
 type limitedConn struct {
 	net.Conn
 	l *limitedListener
@@ -140,7 +142,26 @@ type limitedConn struct {
 	entry    *list.Element // among those that wait; nil while we are busy with it
 	since    time.Time
 	released bool
-	handled  bool // its handler runs
+	heard    bool // something has come of it
+	handled  bool // its handler runs; a read only looks whether the client is still there
+}
+
+// Read waits for a request. One that comes in one piece has been waited for once; one
+// that comes in drops is waited for from the second on, without end.
+func (c *limitedConn) Read(p []byte) (int, error) {
+	first := false
+	c.mark(func() {
+		first = !c.heard
+		c.heard = true
+		if !c.handled {
+			c.l.wait(c)
+		}
+	})
+	n, err := c.Conn.Read(p)
+	if first {
+		c.mark(func() { c.l.work(c) })
+	}
+	return n, err
 }
 
 func (c *limitedConn) Close() error {
@@ -151,7 +172,8 @@ func (c *limitedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// Write waits for the client as reading does.
+// Write waits for an answer to be taken. After the handler has ended, there is nothing
+// left to do but that.
 func (c *limitedConn) Write(p []byte) (int, error) {
 	c.mark(func() { c.l.wait(c) })
 	defer c.mark(func() {
@@ -185,7 +207,7 @@ func placed(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		c := r.Context().Value(connKey{}).(*limitedConn)
 		c.mark(func() { c.handled = true; c.l.work(c) })
-		defer c.mark(func() { c.handled = false; c.l.wait(c) })
+		defer c.mark(func() { c.handled = false })
 		h.ServeHTTP(w, r)
 	})
 }

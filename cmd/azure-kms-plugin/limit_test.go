@@ -214,6 +214,10 @@ func TestLimitedListener_PlacesAreCountedOnce(t *testing.T) {
 			return c.(*limitedConn)
 		}
 		first, second := accept(), accept()
+		for _, c := range []*limitedConn{first, second} {
+			go c.Read(make([]byte, 1))
+			synctest.Wait()
+		}
 		begin := time.Now()
 		third := accept()
 		require.Equal(t, breath, time.Since(begin), "nobody goes without a chance to speak")

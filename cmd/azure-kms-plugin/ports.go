@@ -19,7 +19,7 @@ func listen(o options) (l listeners, faults []string) {
 		if addr == "" {
 			return nil
 		}
-		ln, err := (&net.ListenConfig{}).Listen(context.Background(), "tcp", addr)
+		ln, err := (&net.ListenConfig{Control: deferAccept}).Listen(context.Background(), "tcp", addr)
 		if err != nil {
 			_, port, _ := net.SplitHostPort(addr)
 			cause := err

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -131,7 +132,7 @@ func TestStatus_ExitStatus(t *testing.T) {
 	}
 }
 
-// closing is a server that hangs up.
+// closing is a server that hangs up on a request.
 func closing(t *testing.T) string {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -142,6 +143,7 @@ func closing(t *testing.T) string {
 			if err != nil {
 				return
 			}
+			_, _ = c.Read(make([]byte, 4096))
 			c.Close()
 		}
 	}()
@@ -150,10 +152,10 @@ func closing(t *testing.T) string {
 
 // Replicas are asked together, not one after another.
 func TestStatus_AllAtOnce(t *testing.T) {
-	arrived, all := make(chan struct{}, maxAsked), make(chan struct{})
+	var arrived atomic.Int32
+	all := make(chan struct{})
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		arrived <- struct{}{}
-		if len(arrived) == maxAsked {
+		if arrived.Add(1) == maxAsked {
 			close(all)
 		}
 		<-all // nobody is answered before everybody has asked

@@ -59,8 +59,8 @@ func (o options) isOther(path string, cfg *keyvault.AzureConfig) bool {
 	if !o.address.Abstract() {
 		others = append(others, o.address.Path)
 	}
-	if dir := o.memoryDir(); dir != "" && cfg != nil {
-		others = append(others, health.MemoryPath(dir, o.address.String(), o.key(cfg.Cloud())))
+	if cfg != nil {
+		others = append(others, o.memoryPath(cfg.Cloud()))
 	}
 	for _, other := range others {
 		if other != "" && sameFile(path, other) {
@@ -68,6 +68,14 @@ func (o options) isOther(path string, cfg *keyvault.AzureConfig) bool {
 		}
 	}
 	return false
+}
+
+// memoryPath is the state file; empty for none.
+func (o options) memoryPath(cloud keyvault.Cloud) string {
+	if dir := o.memoryDir(); dir != "" {
+		return health.MemoryPath(dir, o.address.String(), o.key(cloud))
+	}
+	return ""
 }
 
 // sameFile reports whether two paths lead to one file, which need not be there.

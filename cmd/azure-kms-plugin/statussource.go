@@ -118,7 +118,7 @@ func unreached(ctx context.Context, err error, timeout time.Duration) (status.Un
 		return status.NoSuchName, "the host's name does not exist"
 	case ctx.Err() != nil:
 		return status.TimedOut, fmt.Sprintf("no answer within %s: is the machine up, does a firewall lie between, does the process hang?", timeout)
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, io.EOF):
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, io.EOF):
 		return status.NotRead, "the connection was closed without an answer: is the port the plugin's --healthz-port?"
 	}
 	if errno, ok := errors.AsType[syscall.Errno](err); ok {

@@ -124,7 +124,10 @@ func detail(w io.Writer, i status.Item, now time.Time) {
 	case d == nil:
 		Wrap(&b, "  ", Clean(i.Error, maxText), 0)
 	default:
-		if d.Stale(now) {
+		switch {
+		case d.StaleAfterSeconds == 0:
+			Wrap(&b, "  ", fmt.Sprintf("This is the last that it said, %s ago, at %s: it has been stopped.", Age(now.Sub(d.ObservedTime)), clock(d.ObservedTime)), 0)
+		case d.Stale(now):
 			Wrap(&b, "  ", fmt.Sprintf("This was so %s ago, at %s, and says nothing about now: the process that wrote it may be gone. Look whether it runs.",
 				Age(now.Sub(d.ObservedTime)), clock(d.ObservedTime)), 0)
 		}

@@ -61,7 +61,10 @@ func resolve(ctx context.Context, way Way, name Name, host string) (keyvault.Rou
 		return route, s
 	}
 	addresses := strings.Join(route.Addresses[:min(len(route.Addresses), 8)], ", ")
-	text := route.Host + ": " + addresses
+	text := addresses
+	if addresses != route.Host {
+		text = route.Host + ": " + addresses
+	}
 	switch route.Via {
 	case keyvault.ViaProxy:
 		text += ", the proxy in HTTPS_PROXY, which resolves " + host + " itself"

@@ -34,7 +34,8 @@ type Document struct {
 	Kind       string `json:"kind"`
 	// ObservedTime is when the document was made. One that is older than
 	// StaleAfterSeconds says nothing about now: a plugin that lives makes it anew
-	// more often, a file outlives its writer.
+	// more often, a file outlives its writer. One that ends in good order leaves a file
+	// with 0.
 	ObservedTime      time.Time `json:"observedTime"`
 	StaleAfterSeconds int       `json:"staleAfterSeconds"`
 	Instance          Instance  `json:"instance"`

@@ -11,10 +11,10 @@ const (
 	ExitUsage    = 64
 )
 
-// Stale reports whether the document is too old to say anything about now. One
-// from the future is not: clocks differ.
+// Stale reports whether the document is too old to say anything about now, or was its
+// plugin's last. One from the future is not: clocks differ.
 func (d *Document) Stale(now time.Time) bool {
-	return now.Sub(d.ObservedTime) > time.Duration(d.StaleAfterSeconds)*time.Second
+	return d.StaleAfterSeconds == 0 || now.Sub(d.ObservedTime) > time.Duration(d.StaleAfterSeconds)*time.Second
 }
 
 // Exit is the exit status that the document stands for at a moment.

@@ -50,6 +50,7 @@ type options struct {
 	single     int           // calls for a line of the table of latencies, one at a time
 	many       int           // and 64 at a time; at most a burst
 	deadWindow time.Duration // how long Status is asked while the vault is dead, per kind
+	httpWindow time.Duration // how long the HTTP ports are loaded
 	floor      string        // the plainest server
 }
 
@@ -69,9 +70,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintf(stderr, "bench: %q: only flags are taken\n", fs.Arg(0))
 		return 64
 	}
-	o := options{starts: 7, idle: 15 * time.Minute, pairs: 1000, rounds: 6, single: 150, many: burst, deadWindow: 12 * time.Second}
+	o := options{starts: 7, idle: 15 * time.Minute, pairs: 1000, rounds: 6, single: 150, many: burst, deadWindow: 12 * time.Second, httpWindow: time.Minute}
 	if *quick {
-		o = options{starts: 3, idle: 65 * time.Second, pairs: 100, rounds: 2, single: 20, many: 128, deadWindow: 3 * time.Second}
+		o = options{starts: 3, idle: 65 * time.Second, pairs: 100, rounds: 2, single: 20, many: 128, deadWindow: 3 * time.Second, httpWindow: 5 * time.Second}
 	}
 	o.floor = *floor
 	if *idle > 0 {

@@ -46,6 +46,8 @@ type figures struct {
 	RatioNear, RatioFar float64 // decrypts a second against the direct client
 	RateNear, RateFar   float64 // and in absolute terms
 
+	HTTPLoad *httpLoad `json:",omitempty"` // nil for a server without HTTP ports
+
 	NewConnections int
 	IdenticalCalls int
 
@@ -158,6 +160,7 @@ func (b *bench) measureLoaded(ctx context.Context) error {
 		{"identical Decrypts", b.measureIdentical},
 		{"latencies", b.measureGrid},
 		{"memory", b.measureMemory},
+		{"load on the HTTP ports", b.measureHTTP},
 		{"Status while the vault is far or dead", b.measureDead},
 	} {
 		b.say("%s", step.name)

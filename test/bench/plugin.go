@@ -50,6 +50,8 @@ type process struct {
 	health *http.Client
 	probe  string // URL of kubelet's probe
 
+	metrics string // URL of the metrics
+
 	socketAfter time.Duration // from exec until the socket accepted
 	readyAfter  time.Duration // from exec until the first good Status
 }
@@ -75,7 +77,7 @@ func start(ctx context.Context, t target, e *emulator, dir string) (*process, er
 	p := &process{
 		target: t, exited: make(chan struct{}),
 		health: &http.Client{Timeout: 30 * time.Second},
-		probe:  fmt.Sprintf("http://127.0.0.1:%d/healthz", healthz),
+		probe:  fmt.Sprintf("http://127.0.0.1:%d/healthz", healthz), metrics: fmt.Sprintf("http://127.0.0.1:%d/metrics", metrics),
 	}
 	args := []string{"--keyvault-name=" + t.vault, "--key-name=" + keyName}
 	if t.version != "" {

@@ -119,6 +119,25 @@ func criteria() []criterion {
 			func(f *figures) bool { return f.LoadRSS < 28 },
 		},
 		{
+			"Status p99 under HTTP load, ms", "< 1, all ok",
+			func(f *figures) string {
+				return fmt.Sprintf("%.2f (p50 %.2f, %d of %d failed)", f.HTTPLoad.Status.P99, f.HTTPLoad.Status.P50, f.HTTPLoad.Status.Failed, f.HTTPLoad.Status.N)
+			},
+			func(f *figures) bool { return f.HTTPLoad.Status.P99 < 1 && f.HTTPLoad.Status.Failed == 0 },
+		},
+		{
+			"memory grown under HTTP load, MiB", "< 16",
+			func(f *figures) string { return fmt.Sprintf("%.1f", f.HTTPLoad.Grown) },
+			func(f *figures) bool { return f.HTTPLoad.Grown < 16 },
+		},
+		{
+			"probes of kubelet that had no answer in a second, under HTTP load", "0",
+			func(f *figures) string {
+				return fmt.Sprintf("%d (%d of %d other requests in 5 s)", f.HTTPLoad.KubeletFailed, f.HTTPLoad.Failed, f.HTTPLoad.Asked)
+			},
+			func(f *figures) bool { return f.HTTPLoad.KubeletFailed == 0 },
+		},
+		{
 			"binary, MiB", "< 20",
 			num("%.1f", func(f *figures) float64 { return f.Binary }),
 			func(f *figures) bool { return f.Binary < 20 },

@@ -18,6 +18,7 @@ func good(name string) *figures {
 		Name: name, Binary: 19, IdleRSS: 17, LoadRSS: 27, PeakRSS: 30, CallsPerDay: 2880, FollowCallsPerDay: 2904,
 		SocketAfter: startTime{Median: 14, Floor: 10}, ReadyAfter: startTime{Median: 60, Floor: 51},
 		StatusFar: ok, StatusHanging: ok, StatusRefused: ok, StatusDropped: ok,
+		HTTPLoad:     &httpLoad{Status: ok, Grown: 15},
 		AddedEncrypt: 0.2, AddedDecrypt: 0.2, RatioFar: 0.97, IdenticalCalls: 1,
 		Grid: []gridLine{{Op: "Encrypt", VaultAway: 20, Concurrency: 64, Plugin: ok, DirectClient: &ok}},
 	}
@@ -42,6 +43,9 @@ func TestReport_EveryTargetCanBeMissed(t *testing.T) {
 		"identical":        func(f *figures) { f.IdenticalCalls = 2 },
 		"idle (VmRSS)":     func(f *figures) { f.IdleRSS = 18 },
 		"after load":       func(f *figures) { f.LoadRSS = 28 },
+		"p99 under HTTP":   func(f *figures) { f.HTTPLoad.Status = slow },
+		"grown under HTTP": func(f *figures) { f.HTTPLoad.Grown = 16 },
+		"kubelet":          func(f *figures) { f.HTTPLoad.KubeletFailed = 1 },
 		"binary":           func(f *figures) { f.Binary = 20 },
 		"socket accepts":   func(f *figures) { f.SocketAfter.Median = 15; f.SocketAfter.Floor = 13 },
 		"first good":       func(f *figures) { f.ReadyAfter.Floor = 49 },

@@ -46,8 +46,7 @@ func TestDocs_ExplainEveryField(t *testing.T) {
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	explained := regexp.MustCompile("(?s)```.*?```").ReplaceAllString(string(text), "")
-	var walk func(s map[string]any)
-	walk = func(s map[string]any) {
+	walk := func(s map[string]any) {
 		props, _ := s["properties"].(map[string]any)
 		for name, p := range props {
 			require.Contains(t, explained, "`"+name+"`")
