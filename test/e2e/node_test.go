@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -21,8 +22,11 @@ type node struct {
 	name   string
 	socket string
 	config string // path of the EncryptionConfiguration
-	plugin *stack.Plugin
-	api    *stack.APIServer
+	// statusFile is where the plugin writes its status document, if told to.
+	statusFile string
+	command    lastRun // owned by whoever looks at the surfaces
+	plugin     *stack.Plugin
+	api        *stack.APIServer
 
 	mu   sync.Mutex
 	out  bool           // of service; guarded by mu
@@ -34,8 +38,16 @@ func (p *controlPlane) newNode(name, version string, cfg planeConfig) *node {
 	p.t.Helper()
 	dir := filepath.Join(p.dir, name)
 	require.NoError(p.t, os.Mkdir(dir, 0o700))
-	n := &node{name: name, config: filepath.Join(dir, "encryption.yaml")}
-	n.plugin = p.newPlugin(dir, version, cfg.args...)
+	n := &node{name: name, config: filepath.Join(dir, "encryption.yaml"), statusFile: filepath.Join(dir, "status.json")}
+	n.plugin = p.newPlugin(dir, version, func(c *stack.PluginConfig) {
+		c.Args = cfg.args
+		if cfg.statusFile {
+			c.Args = append(slices.Clone(cfg.args), "--status-file="+n.statusFile)
+		}
+		if cfg.wire != nil {
+			cfg.wire(p.lab, name, c)
+		}
+	})
 	n.socket = n.plugin.Socket()
 	require.NoError(p.t, stack.WriteEncryptionConfig(n.config, stack.HyperShiftResources(),
 		stack.Provider{Name: p.provider, Endpoint: n.plugin.Endpoint, Timeout: cfg.timeout}))

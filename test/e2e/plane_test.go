@@ -26,6 +26,10 @@ type planeConfig struct {
 	// its name when the key is rotated.
 	unpinned bool
 	args     []string // flags of each plugin beyond those of HyperShift
+	// statusFile has each plugin keep its status document as a file.
+	statusFile bool
+	// wire has the last word on how the plugin of a node is started; nil for nobody.
+	wire func(l *lab, node string, c *stack.PluginConfig)
 }
 
 // A controlPlane is a lab with one etcd and some nodes over it.

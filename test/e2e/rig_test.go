@@ -56,7 +56,8 @@ func newLab(t *testing.T) *lab {
 	l.vault, err = vault.Start(vault.Config{})
 	require.NoError(t, err)
 	t.Cleanup(func() { l.vault.Close() })
-	l.version, err = l.vault.Vault(vaultName).CreateKey(keyName, vault.KeyOptions{Bits: 2048})
+	// A vault's word on a version that is some minutes old is taken with caution.
+	l.version, err = l.vault.Vault(vaultName).CreateKey(keyName, vault.KeyOptions{Bits: 2048, Created: time.Now().Add(-time.Hour)})
 	require.NoError(t, err)
 	l.azureJSON, err = l.vault.AzureJSON(dir)
 	require.NoError(t, err)
@@ -64,14 +65,18 @@ func newLab(t *testing.T) *lab {
 }
 
 // newPlugin describes a plugin that has its log, its socket and its state in
-// dir; the test starts it. Without a version it is not pinned to one.
-func (l *lab) newPlugin(dir, version string, args ...string) *stack.Plugin {
+// dir; the test starts it. Without a version it is not pinned to one. change may be nil.
+func (l *lab) newPlugin(dir, version string, change func(*stack.PluginConfig)) *stack.Plugin {
 	l.t.Helper()
-	p, err := stack.NewPlugin(stack.PluginConfig{
+	cfg := stack.PluginConfig{
 		Bin: programs.plugin, Dir: dir,
 		Vault: vaultName, Key: keyName, Version: version,
-		AzureJSON: l.azureJSON, Socket: filepath.Join(dir, "azurekmsactive.socket"), Env: l.vault.Env(), Args: args,
-	})
+		AzureJSON: l.azureJSON, Socket: filepath.Join(dir, "azurekmsactive.socket"), Env: l.vault.Env(),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	p, err := stack.NewPlugin(cfg)
 	require.NoError(l.t, err)
 	l.t.Cleanup(func() { p.Kill() })
 	return p

@@ -34,7 +34,7 @@ func TestVersionSkew(t *testing.T) {
 	}
 
 	l := newLab(t)
-	plugin := l.newPlugin(l.dir, l.version)
+	plugin := l.newPlugin(l.dir, l.version, nil)
 	require.NoError(t, plugin.Start(t.Context()))
 	config := filepath.Join(l.dir, "encryption.yaml")
 	require.NoError(t, stack.WriteEncryptionConfig(config, []string{"secrets"},

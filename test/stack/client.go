@@ -90,6 +90,12 @@ func (c *Client) List(ctx context.Context, kind string) ([]Object, error) {
 	return objects, nil
 }
 
+// Watch opens a watch of all objects of one kind in the default namespace, for a second.
+// It reports why that cannot be opened.
+func (c *Client) Watch(ctx context.Context, kind string) error {
+	return c.do(ctx, http.MethodGet, path(kind, "default", "")+"?watch=1&timeoutSeconds=1", nil, nil)
+}
+
 // Ready reports why kube-apiserver is not ready, nil when it is.
 func (c *Client) Ready(ctx context.Context) error { return c.page(ctx, "/readyz") }
 

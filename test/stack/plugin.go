@@ -63,6 +63,7 @@ type Plugin struct {
 	HealthzURL  string
 	ReadyzURL   string
 	MetricsURL  string
+	StatusURL   string
 	cfg         PluginConfig
 	healthzPort int
 	metricsPort int
@@ -87,6 +88,7 @@ func NewPlugin(cfg PluginConfig) (*Plugin, error) {
 		Endpoint:   "unix://" + cfg.Socket,
 		HealthzURL: base + "/healthz",
 		ReadyzURL:  base + "/readyz",
+		StatusURL:  base + "/status",
 		MetricsURL: fmt.Sprintf("http://127.0.0.1:%d/metrics", metrics),
 	}, nil
 }
@@ -158,6 +160,9 @@ func KeyID(vault, key, version string) string {
 	sum := sha256.Sum256([]byte("https://" + vault + ".vault.azure.net/keys/" + key + "/" + version))
 	return hex.EncodeToString(sum[:])
 }
+
+// Page is the body of one of the plugin's pages, which has to answer 200.
+func (p *Plugin) Page(ctx context.Context, url string) (string, error) { return fetch(ctx, url) }
 
 // Requests is how many KMS requests of one operation ("status", "encrypt",
 // "decrypt") the plugin says it has served since it started.
