@@ -43,9 +43,11 @@ func (t *Tracker) keyStateSince() time.Time {
 
 // doubt asks for a decrypt when a look at the newest version has failed in a way
 // that decrypts may fail too: the look itself says nothing about the version that
-// writes. While a failure is known, decrypts come anyway.
+// writes. One that goes on being denied is no news. While a failure is known, decrypts
+// come anyway.
 func (p *Prober) doubt(err *keyvault.Error) {
-	if !denied(err) && !wantsPause(err) && err.Reason.Kind() != keyvault.KindCaller && p.cfg.Tracker.well() {
+	news := p.sight.refuse(denied(err))
+	if (news || !denied(err)) && !wantsPause(err) && err.Reason.Kind() != keyvault.KindCaller && p.cfg.Tracker.well() {
 		p.cfg.Tracker.ask()
 	}
 }

@@ -54,7 +54,7 @@ func TestProber_SpreadsEvidence(t *testing.T) {
 func TestProber_FailedPollBringsDecrypt(t *testing.T) {
 	for reason, want := range map[keyvault.Reason]bool{
 		keyvault.Unreachable: true, keyvault.CredentialsUnavailable: true, keyvault.NetworkDenied: true, keyvault.KeyNotFound: true,
-		keyvault.AccessDenied: false, keyvault.OperationNotPermitted: false, keyvault.Throttled: false, keyvault.Canceled: false,
+		keyvault.AccessDenied: true, keyvault.OperationNotPermitted: true, keyvault.Throttled: false, keyvault.Canceled: false,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			v := &fakeVault{}
@@ -71,6 +71,37 @@ func TestProber_FailedPollBringsDecrypt(t *testing.T) {
 			require.Equal(t, keyvault.Unreachable, r.tracker.View().Err.Reason)
 		})
 	}
+}
+
+// What takes the permission to look may take the others: one decrypt tells, and a look that goes on
+// being denied brings no more.
+func TestProber_DeniedLookBringsOneDecrypt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &fakeVault{}
+		r := start(t, v, health.Graces{}, "")
+		time.Sleep(10 * time.Second)
+		deny := func() {
+			r.prober.Polled(keyvault.Attributes{}, &keyvault.Error{Op: keyvault.OpGet, Key: unversioned, Reason: keyvault.AccessDenied})
+			synctest.Wait()
+		}
+		for range 5 {
+			deny()
+			time.Sleep(time.Second)
+		}
+		require.Equal(t, 2, v.count(keyvault.OpDecrypt))
+		r.prober.Polled(keyvault.Attributes{Key: key, Enabled: true}, nil)
+		deny()
+		require.Equal(t, 3, v.count(keyvault.OpDecrypt))
+	})
+	// The prober's own look.
+	synctest.Test(t, func(t *testing.T) {
+		v := &fakeVault{}
+		r := start(t, v, health.Graces{}, "")
+		time.Sleep(10 * time.Second)
+		v.set(func(v *fakeVault) { v.fail = always(keyvault.AccessDenied) })
+		time.Sleep(40 * time.Second)
+		require.Equal(t, keyvault.AccessDenied, reasonOf(t, r.tracker.Usable(t.Context())))
+	})
 }
 
 // A vault that decrypts and cannot be looked at is not asked for ever faster.

@@ -43,7 +43,9 @@ func (p *Prober) look(ctx context.Context) *keyvault.Error {
 		if !denied(e) {
 			return e
 		}
-		p.sight.deny(time.Now(), e.Reason)
+		if p.sight.deny(time.Now(), e.Reason) {
+			p.cfg.Tracker.ask() // what took this permission may have taken the others
+		}
 		return nil
 	}
 	if err != nil {

@@ -123,6 +123,7 @@ func (p *Prober) Polled(a keyvault.Attributes, err *keyvault.Error) {
 		p.doubt(err)
 		return
 	}
+	p.sight.refuse(false)
 	p.sight.see(time.Now(), a, true)
 	p.cfg.Uses.See(a)
 	if key, _ := p.cfg.Tracker.Key(); a.Key.SameVersion(key) {

@@ -25,6 +25,7 @@ type sight struct {
 	mu      sync.Mutex
 	key     keyvault.Ref
 	denied  bool
+	refused bool      // the last look at the newest version was denied
 	next    time.Time // when a denied GET is tried again
 	polled  time.Time // when a look at the newest version has shown the one that writes
 	regular bool      // such looks come often enough to take the place of a GET
@@ -63,15 +64,27 @@ func (s *sight) untilHalf(now time.Time) time.Duration {
 	return max(half, 0)
 }
 
-// deny notes that the identity may not look.
-func (s *sight) deny(now time.Time, reason keyvault.Reason) {
+// deny notes that the identity may not look, and reports whether that is news.
+func (s *sight) deny(now time.Time, reason keyvault.Reason) (news bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.next = now.Add(metadataRetry)
-	if !s.denied {
+	news = !s.denied
+	if news {
 		s.log.Warn("the identity may not get the key's attributes: that is optional, running without them", zap.String("reason", string(reason)))
 	}
 	s.denied = true
+	return news
+}
+
+// refuse notes whether a look at the newest version was denied, and reports whether it
+// is and was not before.
+func (s *sight) refuse(denied bool) (news bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	news = denied && !s.refused
+	s.refused = denied
+	return news
 }
 
 // see takes in attributes, of whichever version, from a poll or a GET of the prober's.

@@ -171,5 +171,6 @@ func TestStatusFile_HangingDisk(t *testing.T) {
 		require.NoError(t, f.Run(ctx))
 		require.Equal(t, 2*time.Second, time.Since(begin))
 		close(hang)
+		synctest.Wait() // it still writes
 	})
 }

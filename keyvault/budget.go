@@ -7,8 +7,9 @@ import (
 
 const (
 	// defaultBudget is the time for a call whose context has no deadline, and
-	// for a background call.
-	defaultBudget = 10 * time.Second
+	// for a background call: with the prober's period, a vault that hangs is known
+	// within 45 seconds.
+	defaultBudget = 8 * time.Second
 	// minEvidence is how long a vault must have had for its silence to be held
 	// against it.
 	minEvidence = 500 * time.Millisecond
@@ -23,7 +24,7 @@ const (
 type backgroundKey struct{}
 
 // Background marks the calls made under ctx as those of a prober or poller:
-// each has 10 s of its own, does not queue behind interactive calls, may retry
+// each has 8 s of its own, does not queue behind interactive calls, may retry
 // twice, and passes an open breaker unless the vault itself has asked for a
 // pause.
 func Background(ctx context.Context) context.Context {

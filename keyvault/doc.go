@@ -18,7 +18,7 @@
 // # Budgets
 //
 // No call outlives its caller. An operation ends a little before its context's
-// deadline, so that the caller still hears the cause, and within 10 s when there
+// deadline, so that the caller still hears the cause, and within 8 s when there
 // is none. At most one retry is made inside that time, by the SDK's own retry
 // policy. [Background] marks calls that nobody waits for.
 //

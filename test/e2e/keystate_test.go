@@ -102,9 +102,8 @@ func TestOutage_KeyExpired(t *testing.T) {
 	n := r.nodes[0]
 	from := r.begin("expired")
 	require.NoError(t, r.key().SetExpires(keyName, "", time.Now().Add(-time.Minute)))
-	// Nobody but a look at the key's attributes notices. Those come once a minute, but
-	// for a minute and a half after the hourly look for a newer version.
-	r.await(n, "right reason everywhere", from, 3*time.Minute, all(shows(keyExpired, true), exits(exitDegraded)))
+	// Nobody but a look at the key's attributes notices. Those come once a minute.
+	r.await(n, "right reason everywhere", from, 90*time.Second, all(shows(keyExpired, true), exits(exitDegraded)))
 	d, err := n.document(t.Context())
 	require.NoError(t, err)
 	encryption, why := d.condition("EncryptionReady")
@@ -115,7 +114,7 @@ func TestOutage_KeyExpired(t *testing.T) {
 	r.undisturbed("no write and no read fails, /readyz is green", from)
 	require.NoError(t, r.key().SetExpires(keyName, "", time.Time{}))
 	from = r.begin("extended")
-	r.await(n, "healed", from, 3*time.Minute, well)
+	r.await(n, "healed", from, 90*time.Second, well)
 }
 
 func (r *trial) key() *vault.Vault { return r.vault.Vault(vaultName) }
