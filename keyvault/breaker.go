@@ -22,6 +22,9 @@ const (
 	maxRetryAfter = time.Minute
 	// maxSwitches bounds the memory of the breaker.
 	maxSwitches = 1024
+	// slowTrial is how long a call without an answer may have taken for the next trial to be
+	// worth waiting for.
+	slowTrial = 500 * time.Millisecond
 )
 
 // A breaker answers from memory while asking again would be pointless. It has
@@ -43,6 +46,7 @@ type breakerSwitch struct {
 	asked  bool   // the vault itself has asked for the pause
 	trial  bool   // one call is under way to see whether it is over
 	last   *Error // nil while closed
+	slow   bool   // last was a long silence
 
 	// Of a host's switch alone:
 	first   string // the first key switch to meet a server fault
@@ -64,11 +68,25 @@ type pass struct {
 	op     Op
 	ref    Ref
 	trials []*breakerSwitch
+	began  time.Time
 }
 
 // trial reports whether the call is to find out if a fault is over, so that it
 // must be a single exchange.
 func (p *pass) trial() bool { return len(p.trials) > 0 }
+
+// slow returns what a caller gets who does not wait for a trial: nil for one that is
+// likely to be quick, or is none.
+func (p *pass) slow() *Error {
+	p.b.mu.Lock()
+	defer p.b.mu.Unlock()
+	for _, s := range p.trials {
+		if s.slow && s.last != nil {
+			return remembered(s.last, p.op, p.ref)
+		}
+	}
+	return nil
+}
 
 // enter asks for leave to call. Without it, the error is a copy of the one that
 // keeps the breaker open. peek only looks, and takes no trial.
@@ -76,7 +94,7 @@ func (b *breaker) enter(op Op, ref Ref, background, peek bool) (*pass, *Error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	p := &pass{b: b, op: op, ref: ref}
+	p := &pass{b: b, op: op, ref: ref, began: now}
 	for _, key := range []string{hostSwitch(ref), keySwitch(op, ref)} {
 		s := b.switches[key]
 		if s == nil || s.last == nil {
@@ -134,6 +152,13 @@ func (p *pass) done(failure *Error) {
 	}
 	now := time.Now()
 	host, key := hostSwitch(p.ref), keySwitch(p.op, p.ref)
+	defer func() {
+		for _, s := range []*breakerSwitch{p.b.switches[host], p.b.switches[key]} {
+			if s != nil && failure != nil && s.last == failure {
+				s.slow = failure.Status == 0 && now.Sub(p.began) > slowTrial
+			}
+		}
+	}()
 	if failure == nil || failure.Reason == BadCiphertext || failure.Reason == BadRequest {
 		p.b.shut(host, now)
 		p.b.shut(key, now)

@@ -59,6 +59,39 @@ func TestBreaker_OneCallASecond(t *testing.T) {
 	}
 }
 
+// While a vault hangs, nobody who repeats a failing Decrypt waits for
+// it: the one call a second goes on by itself.
+func TestBreaker_NobodyWaitsForASlowTrial(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWeb()
+		w.answer = func(r request) (*http.Response, error) { return nil, wait(r, time.Hour) }
+		c, _ := newClient(t, w, &bank{})
+		hammer(t, c, key1, 15*time.Second) // until it is known to be slow
+		before := w.calls("")
+		for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(time.Second / 80) {
+			start := time.Now()
+			_, err := c.Decrypt(within(t, 3*time.Second), key1, []byte("block"))
+			require.True(t, failure(t, err).Remembered)
+			require.Less(t, time.Since(start), 5*time.Millisecond)
+		}
+		require.LessOrEqual(t, w.calls("")-before, 21)
+		require.GreaterOrEqual(t, w.calls("")-before, 4, "it is still asked")
+
+		// An Encrypt is asked for once, so it waits.
+		w.answer = nil
+		time.Sleep(5 * time.Second)
+		_, err := c.Encrypt(within(t, 3*time.Second), key1, []byte("seed"))
+		require.NoError(t, err)
+		// The first Decrypt may be told what was; those after it are not.
+		if _, err := c.Decrypt(within(t, 3*time.Second), key1, []byte("block")); err != nil {
+			require.True(t, failure(t, err).Remembered)
+		}
+		synctest.Wait()
+		_, err = c.Decrypt(within(t, 3*time.Second), key1, []byte("block"))
+		require.NoError(t, err)
+	})
+}
+
 func TestBreaker_OneStrayFaultDoesNotOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWeb()

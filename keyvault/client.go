@@ -152,14 +152,37 @@ func (c *Client) do(ctx context.Context, op Op, ref Ref, fn func(context.Context
 				return cl.ended(ctx)
 			}
 		}
-		defer func() { <-c.slots }()
+	}
+	free := func() {
+		if !background {
+			<-c.slots
+		}
 	}
 	leave, open := c.breaker.enter(op, ref, background, false)
 	if open != nil {
+		free()
 		return open
 	}
+	if last := leave.slow(); last != nil && !background && reads(op) {
+		// Whoever repeats a failing Decrypt many times a second gets the answer at once.
+		cl.alone = true
+		go func() {
+			defer free()
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cl.budget)
+			defer cancel()
+			deadline, _ := ctx.Deadline()
+			c.make(ctx, deadline, cl, leave, evidence, fn)
+		}()
+		return last
+	}
+	defer free()
+	return c.make(ctx, deadline, cl, leave, evidence, fn)
+}
 
-	failure := c.guarded(cl.context(ctx, deadline, background, leave.trial()), cl, fn)
+// make makes the one call that leave is for, and reports how it has ended.
+func (c *Client) make(ctx context.Context, deadline time.Time, cl *call, leave *pass, evidence bool, fn func(context.Context, *azkeys.Client, *call) error) *Error {
+	op, ref := leave.op, leave.ref
+	failure := c.guarded(cl.context(ctx, deadline, isBackground(ctx), leave.trial()), cl, fn)
 	if cl.hasty(failure) {
 		leave.done(&Error{Reason: Canceled}) // as one who gave up
 		return failure
@@ -176,6 +199,9 @@ func (c *Client) do(ctx context.Context, op Op, ref Ref, fn func(context.Context
 	}
 	return failure
 }
+
+// reads reports whether an operation opens what is encrypted.
+func reads(op Op) bool { return op == OpDecrypt || op == OpUnwrap }
 
 // hasty reports whether the call ended because its caller had little patience,
 // which says nothing about the vault and must not count for other callers.

@@ -23,6 +23,8 @@ type call struct {
 	op     Op
 	ref    Ref
 	budget time.Duration // from its start to its deadline
+	// alone: nobody waits for what it brings but the breaker.
+	alone bool
 	// response is the last answer, kept by the SDK.
 	response *http.Response
 }

@@ -110,6 +110,10 @@ func (c *Client) crypt(ctx context.Context, op Op, ref Ref, value []byte) ([]byt
 		if len(result.Result) == 0 {
 			return cl.odd(fmt.Errorf("value: %w", errIncomplete))
 		}
+		if cl.alone {
+			clear(result.Result)
+			return nil
+		}
 		out = result.Result
 		return nil
 	})
