@@ -78,7 +78,7 @@ func TestBreaker_NobodyWaitsForASlowTrial(t *testing.T) {
 		require.GreaterOrEqual(t, w.calls("")-before, 4, "it is still asked")
 
 		// An Encrypt is asked for once, so it waits.
-		w.answer = nil
+		w.change(nil)
 		time.Sleep(5 * time.Second)
 		_, err := c.Encrypt(within(t, 3*time.Second), key1, []byte("seed"))
 		require.NoError(t, err)

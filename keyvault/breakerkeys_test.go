@@ -77,7 +77,7 @@ func TestBreaker_BadVersionsLeaveTheOthers(t *testing.T) {
 				if tt.hang {
 					time.Sleep(3 * time.Second)
 				}
-				w.answer = failFor(tt.hang, tt.bad[1:]...)
+				w.change(failFor(tt.hang, tt.bad[1:]...))
 				time.Sleep(1100 * time.Millisecond)
 				_, err = c.Decrypt(within(t, 3*time.Second), key1.WithVersion(tt.bad[0]), []byte("block"))
 				if tt.hang {

@@ -87,6 +87,7 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 	w.requests = append(w.requests, r)
 	w.inFlight++
 	w.maxOpen = max(w.maxOpen, w.inFlight)
+	answer := w.answer
 	w.mu.Unlock()
 	defer func() {
 		w.mu.Lock()
@@ -100,8 +101,8 @@ func (w *web) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return resp, nil
 	}
-	if w.answer != nil {
-		if resp, err := w.answer(r); resp != nil || err != nil {
+	if answer != nil {
+		if resp, err := answer(r); resp != nil || err != nil {
 			return resp, err
 		}
 	}
@@ -266,3 +267,10 @@ func testKey(t *testing.T) *rsa.PrivateKey {
 }
 
 func versionID(i int) string { return fmt.Sprintf("%032x", i+1) }
+
+// change has another answer given from now on, while calls are under way.
+func (w *web) change(answer func(request) (*http.Response, error)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.answer = answer
+}
