@@ -105,12 +105,12 @@ func (f facts) meaning() (status.Severity, string) {
 func (u *use) unreadable(s status.Severity) string {
 	text := "old version " + u.key.Version + " cannot be read, and data was "
 	switch {
-	case !u.needed.IsZero():
+	case u.needed.After(u.last):
 		text += "asked for under it in vain"
 	case s == status.Critical:
 		text += "under it within the last day"
 	default:
-		text += "under it at " + u.last.UTC().Format(time.RFC3339)
+		text += "under it at " + u.used().UTC().Format(time.RFC3339)
 	}
 	text += ": make it usable again unless it is proven that nothing is under it, and restart no kube-apiserver before, as one that restarts cannot list that resource and is not ready"
 	return text + " (" + strings.TrimSuffix(u.bad.Shown(), ".") + ")"

@@ -120,6 +120,39 @@ func TestTracker_SeedsSurviveRestart(t *testing.T) {
 	})
 }
 
+// A node that is cut off is so after a restart too, until a decrypt succeeds.
+func TestTracker_CutOffSurvivesRestart(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "state")
+	synctest.Test(t, func(t *testing.T) {
+		v := &fakeVault{}
+		r := start(t, v, health.Graces{}, path)
+		synctest.Wait()
+		time.Sleep(time.Second)
+		v.set(func(v *fakeVault) { v.fail = always(keyvault.Unreachable) })
+		r.tracker.Seed(asked("new", keyvault.Unreachable))
+		time.Sleep(10 * time.Second)
+		require.Equal(t, health.CutOff, r.tracker.View().Phase)
+	})
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(15 * time.Second)
+		v := &fakeVault{fail: always(keyvault.Unreachable)}
+		r := start(t, v, health.Graces{}, path)
+		err := r.tracker.Ready(t.Context())
+		require.Equal(t, keyvault.Unreachable, reasonOf(t, err))
+		require.Contains(t, err.Error(), "a seed that another kube-apiserver has made")
+		require.Contains(t, err.Error(), "before this process started")
+		v.set(func(v *fakeVault) { v.fail = nil })
+		time.Sleep(40 * time.Second)
+		require.NoError(t, r.tracker.Ready(t.Context()))
+	})
+	// A vault that is back is asked before the first Status says anything.
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Minute)
+		r := start(t, &fakeVault{took: time.Second}, health.Graces{}, path)
+		require.NoError(t, r.tracker.Ready(t.Context()))
+	})
+}
+
 // A 404 of a version that not every server of the vault may know yet says nothing.
 func TestTracker_YoungVersion(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -96,15 +96,19 @@ func (m *Memory) evidence(key keyvault.Ref, now time.Time, g Graces) (s state) {
 			continue // it would stand for an answer of the vault, and is too old for that
 		}
 		f.First = onClock(f.First, now)
-		o := keyvault.Outcome{Op: keyvault.OpDecrypt, Key: key, Time: f.First, Err: &keyvault.Error{
-			Op: keyvault.OpDecrypt, Key: key, Reason: f.Reason,
-			Text: "first seen at " + f.First.UTC().Format(time.RFC3339) + ", before this process started",
-		}}
+		op := keyvault.OpDecrypt
 		if f.Encrypt {
-			o.Op, o.Err.Op = keyvault.OpEncrypt, keyvault.OpEncrypt
+			op = keyvault.OpEncrypt
 		}
+		o := keyvault.Outcome{Op: op, Key: key, Time: f.First, Err: keyvault.Earlier(op, key, f.Reason, f.First)}
 		if f.Encrypt && denied(o.Err) {
 			s.write.note(o) // no more than that: what it meant for reading was saved beside it
+			continue
+		}
+		if f.Seed {
+			o.Err = cutOff(o.Err)
+			s.miss(o)
+			s.unprobed(o)
 			continue
 		}
 		if f.Fault {
@@ -193,6 +197,9 @@ func (m *Memory) save(key keyvault.Ref, c *canary, s state, seeds []byte, uses [
 	}
 	m.rec.LastSuccess = onWall(s.success, now)
 	m.rec.Failures = m.rec.Failures[:0]
+	if s.missed.err != nil && s.probed {
+		m.rec.Failures = append(m.rec.Failures, savedFailure{Reason: s.missed.err.Reason, First: onWall(s.missed.first, now), Seed: true})
+	}
 	for i, f := range append(s.failed[:], s.write) {
 		if f.err != nil {
 			m.rec.Failures = append(m.rec.Failures, savedFailure{

@@ -44,9 +44,7 @@ func (t *Tracker) ready(now time.Time) (err error, known bool) {
 	phase, f := t.state.judge(now, t.graces)
 	t.note(phase, f)
 	switch {
-	case phase == CutOff:
-		return f.err, true
-	case phase == Lost, phase == Starting && f != nil:
+	case phase == Lost, phase == CutOff, phase == Starting && f != nil:
 		return f.err, t.isTold
 	case phase == Starting:
 		return silence(t.key), t.isTold

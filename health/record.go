@@ -77,6 +77,8 @@ type savedFailure struct {
 	First  time.Time       `json:"first"`
 	// Encrypt is set on a failure that only encrypting meets.
 	Encrypt bool `json:"encrypt,omitempty"`
+	// Seed is set on that of a seed which was never opened here.
+	Seed bool `json:"seed,omitempty"`
 	// Fault is set on one that was not taken for what its reason says.
 	Fault bool `json:"fault,omitempty"`
 }

@@ -69,19 +69,25 @@ func (t *Tracker) Seed(e keyvault.SeedEvent) {
 	case e.Err == nil:
 		t.seeds.keep(e.Sum)
 	case e.Op == keyvault.OpDecrypt && away(e.Err) && !t.seeds.has(e.Sum):
-		failure := *e.Err
-		failure.Text = "a seed that another kube-apiserver has made cannot be opened on this node, which is therefore not ready: " + failure.Text
+		failure := cutOff(e.Err)
 		t.mu.Lock()
 		key, before := t.key, t.state.missed.err != nil
 		t.mu.Unlock()
 		t.update(key, func(s *state) bool {
-			s.miss(keyvault.Outcome{Op: keyvault.OpDecrypt, Key: key, Err: &failure, Time: e.Time})
+			s.miss(keyvault.Outcome{Op: keyvault.OpDecrypt, Key: key, Err: failure, Time: e.Time})
 			return false
 		})
 		if !before {
 			t.ask()
 		}
 	}
+}
+
+// cutOff is the failure of such a seed, as it is shown.
+func cutOff(err *keyvault.Error) *keyvault.Error {
+	e := *err
+	e.Text = "a seed that another kube-apiserver has made cannot be opened on this node, which is therefore not ready: " + e.Text
+	return &e
 }
 
 // unprobed notes that the canary could not be decrypted.

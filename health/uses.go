@@ -19,6 +19,8 @@ const (
 	maybeInUse = 30 * 24 * time.Hour
 	// maxUses bounds the versions that are kept count of, most recent use first.
 	maxUses = 32
+	// maxUnproven bounds those of them that nobody has ever read or written.
+	maxUnproven = 4
 )
 
 // A use is what is known of one version: how it is used, and what the vault says of it.
@@ -36,7 +38,8 @@ type use struct {
 
 	bad      *keyvault.Error // why it cannot be read; nil if it can, as far as is known
 	badSince time.Time
-	// needed is when somebody last asked in vain; zero for not since it is bad.
+	// needed is when somebody last asked in vain; zero for not since it is bad. It
+	// counts as a use.
 	needed time.Time
 
 	next time.Time // when to look again
@@ -49,6 +52,9 @@ func (u *use) spoil(err *keyvault.Error, at time.Time) {
 	}
 	u.bad = err
 }
+
+// used is when data was last known, or said, to be under it.
+func (u *use) used() time.Time { return latest(u.last, u.needed) }
 
 func (u *use) mend() { u.bad, u.badSince, u.needed = nil, time.Time{}, time.Time{} }
 
@@ -83,7 +89,7 @@ func (u *use) looked(a keyvault.Attributes, err *keyvault.Error, at time.Time) {
 	switch {
 	case err == nil && a.Enabled:
 		u.attrs, u.seen = a, at
-		if u.bad != nil && u.bad.Reason.Kind() == keyvault.KindKeyState {
+		if u.bad != nil && (u.bad.Reason.Kind() == keyvault.KindKeyState || u.bad.Reason == keyvault.OperationNotPermitted && permits(a, u.bad.Op)) {
 			u.mend()
 		}
 	case err == nil:
@@ -95,19 +101,31 @@ func (u *use) looked(a keyvault.Attributes, err *keyvault.Error, at time.Time) {
 	}
 }
 
-// pause is how long to wait for the next look; zero for never again.
+// permits reports whether a key's own list of operations has one.
+func permits(a keyvault.Attributes, op keyvault.Op) bool {
+	name := map[keyvault.Op]string{keyvault.OpDecrypt: "decrypt", keyvault.OpUnwrap: "unwrapKey"}[op]
+	return slices.Contains(a.KeyOps, name)
+}
+
+// readable takes in that another version of the same key could be read at a moment: an
+// identity is granted the permission for all of them at once.
+func (u *use) readable(at time.Time) {
+	if u.bad != nil && u.bad.Reason == keyvault.AccessDenied && at.After(u.needed) {
+		u.mend()
+	}
+}
+
+// pause is how long to wait for the next look.
 func (u *use) pause(now time.Time, err *keyvault.Error) time.Duration {
 	_, alarming := u.alarm(now)
 	switch {
-	case now.Sub(u.last) > maybeInUse:
-		return 0
 	case err != nil && denied(err):
 		return metadataRetry
 	case err != nil && wantsPause(err):
 		return max(err.RetryAfter, watchUsed)
 	case alarming && now.Sub(u.badSince) < watchHot:
 		return watchBad
-	case now.Sub(u.last) <= inUse:
+	case now.Sub(u.used()) <= inUse:
 		return watchUsed
 	}
 	return watchIdle
@@ -118,9 +136,9 @@ func (u *use) alarm(now time.Time) (status.Severity, bool) {
 	switch {
 	case u.bad == nil:
 		return "", false
-	case !u.needed.IsZero(), now.Sub(u.last) <= inUse:
+	case now.Sub(u.used()) <= inUse:
 		return status.Critical, true
-	case now.Sub(u.last) <= maybeInUse:
+	case now.Sub(u.used()) <= maybeInUse:
 		return status.Warning, true
 	}
 	return "", false
@@ -163,11 +181,38 @@ func (us *Uses) Seed(e keyvault.SeedEvent) {
 	}
 	us.mu.Lock()
 	defer us.mu.Unlock()
-	// Anybody can make up a version that does not exist.
-	if e.Err != nil && !slices.ContainsFunc(us.list, func(u *use) bool { return u.key.SameVersion(e.Key) }) && !barsReading(e.Err) {
+	known := slices.ContainsFunc(us.list, func(u *use) bool { return u.key.SameVersion(e.Key) })
+	if !known && e.Err != nil && (!barsReading(e.Err) || e.Err.Reason != keyvault.KeyDisabled && us.unproven() >= maxUnproven) {
 		return
 	}
 	us.of(e.Key).asked(e)
+}
+
+// unproven counts the versions that only requests speak of: anybody can make one up, but
+// not one that the vault calls disabled. The caller holds mu.
+func (us *Uses) unproven() (n int) {
+	for _, u := range us.list {
+		if u.last.IsZero() && u.seen.IsZero() && (u.bad == nil || u.bad.Reason != keyvault.KeyDisabled) {
+			n++
+		}
+	}
+	return n
+}
+
+// Read notes that a version could be read at a moment, whoever has asked.
+func (us *Uses) Read(key keyvault.Ref, at time.Time) {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	for _, u := range us.list {
+		switch {
+		case u.key.SameVersion(key):
+			if at.After(u.needed) && u.bad != nil {
+				u.mend()
+			}
+		case u.key.SameKey(key):
+			u.readable(at)
+		}
+	}
 }
 
 // Wrote notes that data may have been written under a version up to now.

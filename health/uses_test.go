@@ -32,6 +32,7 @@ type book struct {
 	mu       sync.Mutex
 	disabled bool
 	fail     keyvault.Reason
+	ops      []string
 	looks    []time.Time
 }
 
@@ -51,7 +52,7 @@ func (b *book) Get(_ context.Context, key keyvault.Ref) (keyvault.Attributes, er
 	if b.fail != "" {
 		return keyvault.Attributes{}, &keyvault.Error{Op: keyvault.OpGet, Key: key, Reason: b.fail, Text: "scripted"}
 	}
-	return keyvault.Attributes{Key: key, Enabled: !b.disabled}, nil
+	return keyvault.Attributes{Key: key, Enabled: !b.disabled, KeyOps: b.ops}, nil
 }
 
 func (b *book) times() []time.Time {
@@ -160,6 +161,61 @@ func TestWatch_NoNews(t *testing.T) {
 	}
 }
 
+// Access that is given back is given for all versions: the decrypts of the one that writes tell.
+func TestWatch_AccessGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startWatch(t)
+		r.decrypted(oldKey, "")
+		r.decrypted(oldKey, keyvault.AccessDenied)
+		time.Sleep(time.Minute)
+		require.Equal(t, "AccessDenied", r.alarms()[0].Reason)
+		r.uses.Read(newKey.WithVersion("22222222222222222222222222222222"), time.Now())
+		require.Empty(t, r.alarms())
+
+		// A key's own list of operations is told by its attributes.
+		r.decrypted(oldKey, keyvault.OperationNotPermitted)
+		r.uses.Read(newKey, time.Now().Add(time.Second))
+		require.Len(t, r.alarms(), 1)
+		r.book.ops = []string{"wrapKey", "decrypt"}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Empty(t, r.alarms())
+	})
+}
+
+// A new node, or one that has lost its memory, learns of a version by being asked for it.
+func TestWatch_FirstUseInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startWatch(t)
+		r.book.set(true, "")
+		r.decrypted(oldKey, keyvault.KeyDisabled)
+		time.Sleep(time.Minute)
+		require.Equal(t, status.Critical, r.alarms()[0].Severity)
+		require.Contains(t, r.alarms()[0].Text, "asked for under it in vain")
+		r.book.set(false, "")
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		require.Empty(t, r.alarms(), "healed within a minute of enabling it")
+
+		r.book.set(true, "")
+		r.decrypted(oldKey, keyvault.KeyDisabled)
+		time.Sleep(25 * time.Hour)
+		require.Equal(t, status.Warning, r.alarms()[0].Severity, "nobody has asked again")
+	})
+}
+
+// The version that writes is another matter, which the tracker tells.
+func TestWatch_LeavesTheWriteVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startWatch(t)
+		r.decrypted(newKey, keyvault.KeyDisabled)
+		time.Sleep(time.Minute)
+		require.Zero(t, r.logs.Len())
+		r.uses.Read(newKey, time.Now())
+		require.Nil(t, r.uses.snapshot()[0].bad, "it goes into no rotation as a bad one")
+	})
+}
+
 // A version that has written was in use until it was replaced.
 func TestUses_Wrote(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -176,6 +232,10 @@ func TestUses_Bounded(t *testing.T) {
 	uses := NewUses(nil)
 	uses.Seed(keyvault.SeedEvent{Op: keyvault.OpDecrypt, Key: oldKey, Err: &keyvault.Error{Reason: keyvault.BadCiphertext}})
 	require.Empty(t, uses.snapshot())
+	for i := range 60 {
+		uses.Seed(keyvault.SeedEvent{Op: keyvault.OpDecrypt, Key: oldKey.WithVersion(fmt.Sprintf("%032x", i)), Err: &keyvault.Error{Reason: keyvault.KeyNotFound}})
+	}
+	require.Len(t, uses.snapshot(), maxUnproven)
 	for i := range 1000 {
 		v := []byte("00000000000000000000000000000000")
 		copy(v, []byte{byte('a' + i%26), byte('a' + i/26%26), byte('a' + i/676)})
@@ -231,9 +291,9 @@ func TestUse_Rules(t *testing.T) {
 			want := status.Severity("")
 			switch {
 			case !bad:
-			case !needed.IsZero() || now.Sub(lastUse) <= 24*time.Hour:
+			case now.Sub(latest(lastUse, needed)) <= 24*time.Hour:
 				want = status.Critical
-			case now.Sub(lastUse) <= 30*24*time.Hour:
+			case now.Sub(latest(lastUse, needed)) <= 30*24*time.Hour:
 				want = status.Warning
 			}
 			got, on := u.alarm(now)

@@ -89,9 +89,10 @@ func (w *Watch) look(ctx context.Context) {
 // tell logs what has changed.
 func (w *Watch) tell() {
 	now := time.Now()
+	writes, _ := w.cfg.Tracker.Key()
 	for _, u := range w.cfg.Uses.snapshot() {
 		var is said
-		if severity, on := u.alarm(now); on {
+		if severity, on := u.alarm(now); on && !u.key.SameVersion(writes) {
 			is = said{severity, u.bad.Reason}
 		}
 		was := w.said[u.key.Version]
@@ -120,7 +121,7 @@ func (us *Uses) due(writes keyvault.Ref, now time.Time) (keyvault.Ref, bool) {
 	defer us.mu.Unlock()
 	var found *use
 	for _, u := range us.list {
-		if u.key.SameVersion(writes) || now.Before(u.next) || now.Sub(u.last) > maybeInUse {
+		if u.key.SameVersion(writes) || now.Before(u.next) || now.Sub(u.used()) > maybeInUse {
 			continue
 		}
 		if found == nil || u.next.Before(found.next) {
@@ -140,7 +141,5 @@ func (us *Uses) looked(key keyvault.Ref, a keyvault.Attributes, err *keyvault.Er
 	defer us.mu.Unlock()
 	u := us.of(key)
 	u.looked(a, err, now)
-	if pause := u.pause(now, err); pause > 0 {
-		u.next = now.Add(pause)
-	}
+	u.next = now.Add(u.pause(now, err))
 }

@@ -3,6 +3,7 @@ package keyvault
 import (
 	"fmt"
 	"strings"
+	"time"
 )
 
 // answerText puts an answer of the vault in words: what was seen, where, and
@@ -128,6 +129,14 @@ func orWrap(op Op) string {
 		return ", or start with --key-operations=wrap if it may wrap and unwrap"
 	}
 	return ""
+}
+
+// Earlier is a failure of which only the reason is known, and when it was first seen: by a
+// process before this one.
+func Earlier(op Op, key Ref, reason Reason, first time.Time) *Error {
+	e := &Error{Op: op, Key: key, Reason: reason}
+	e.Text = where(key) + ": first seen at " + first.UTC().Format(time.RFC3339) + ", before this process started" + mend(e)
+	return e
 }
 
 // mend says what a person can do, if anything.

@@ -59,6 +59,9 @@ func assemble(o options, id identity, logs loggers) (*program, error) {
 		OnOutcome: func(outcome keyvault.Outcome) {
 			p.keyring.Observe(outcome)
 			p.tracker.Observe(outcome)
+			if outcome.Err == nil && (outcome.Op == keyvault.OpDecrypt || outcome.Op == keyvault.OpUnwrap) {
+				p.uses.Read(outcome.Key, outcome.Time)
+			}
 		},
 	})
 	if err != nil {
