@@ -176,7 +176,9 @@ func TestWatch_AccessGivenBack(t *testing.T) {
 		r.decrypted(oldKey, keyvault.OperationNotPermitted)
 		r.uses.Read(newKey, time.Now().Add(time.Second))
 		require.Len(t, r.alarms(), 1)
+		r.book.mu.Lock()
 		r.book.ops = []string{"wrapKey", "decrypt"}
+		r.book.mu.Unlock()
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		require.Empty(t, r.alarms())
@@ -212,6 +214,7 @@ func TestWatch_LeavesTheWriteVersion(t *testing.T) {
 		time.Sleep(time.Minute)
 		require.Zero(t, r.logs.Len())
 		r.uses.Read(newKey, time.Now())
+		synctest.Wait()
 		require.Nil(t, r.uses.snapshot()[0].bad, "it goes into no rotation as a bad one")
 	})
 }
