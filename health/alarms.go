@@ -14,11 +14,11 @@ import (
 // What a failure means for the cluster comes before what was seen: whoever is woken by
 // it needs to know first what still works, and what would make it worse.
 const (
-	meansLost      = "writes of encrypted resources are refused within 3 minutes of this; reads go on only as long as the kube-apiservers run, so restart none of them: "
-	meansCutOff    = "this node is out of service until its vault answers; the others go on: "
-	meansBorne     = "reads and writes go on with the seeds that the kube-apiservers hold, so restart none of them"
-	meansWriteOnly = "reads and running kube-apiservers are not affected; one that restarts cannot write, so restart none of them: "
-	meansStarting  = "nothing has been decrypted since the start, so Status fails: "
+	meansLost     = "writes of encrypted resources are refused within 3 minutes of this; reads go on only as long as the kube-apiservers run, so restart none of them: "
+	meansCutOff   = "this node is out of service until its vault answers; the others go on: "
+	meansBorne    = "reads and writes go on with the seeds that the kube-apiservers hold, so restart none of them"
+	meansReadOnly = "reads and running kube-apiservers are not affected; one that restarts cannot write, so restart none of them: "
+	meansStarting = "nothing has been decrypted since the start, so Status fails: "
 )
 
 // alarms are what somebody has to act on, the gravest first.
@@ -87,7 +87,7 @@ func (f facts) meaning() (status.Severity, string) {
 	case v.Phase == CutOff:
 		return status.Critical, meansCutOff
 	case v.WriteAlone:
-		return status.Critical, meansWriteOnly
+		return status.Critical, meansReadOnly
 	case v.Phase == Starting:
 		return status.Critical, meansStarting
 	}
@@ -103,15 +103,20 @@ func (f facts) meaning() (status.Severity, string) {
 
 // unreadable says what a bad old version means. Its text is the vault's, which names the version.
 func (u *use) unreadable(s status.Severity) string {
-	text := "old version " + u.key.Version + " cannot be read, and data was "
+	text := "old version " + u.key.Version + " cannot be read, and data "
 	switch {
 	case u.needed.After(u.last):
-		text += "asked for under it in vain"
+		text += "was asked for under it in vain"
 	case s == status.Critical:
-		text += "under it within the last day"
+		text += "may have been under it within the last day"
 	default:
-		text += "under it at " + u.used().UTC().Format(time.RFC3339)
+		text += "may have been under it at " + u.used().UTC().Format(time.RFC3339)
 	}
-	text += ": make it usable again unless it is proven that nothing is under it, and restart no kube-apiserver before, as one that restarts cannot list that resource and is not ready"
+	switch u.bad.Reason {
+	case keyvault.KeyNotFound:
+		text += ": what is under it can be read only by kube-apiservers that still hold the seed, so restart none and save what they read; a backup of the key that is restored into its vault opens it again, and a key made anew under the same name does not"
+	default:
+		text += ": make it usable again unless it is proven that nothing is under it, and restart no kube-apiserver before, as one that restarts cannot list that resource and is not ready"
+	}
 	return text + " (" + strings.TrimSuffix(u.bad.Shown(), ".") + ")"
 }

@@ -45,7 +45,7 @@ func (t *Tracker) note(phase Phase, f *failure) {
 		t.log.Error("key is lost: Status fails until a decrypt succeeds", fields...)
 	case phase == CutOff:
 		t.log.Error("this node is cut off: Status fails until a decrypt succeeds, so that other nodes take the traffic", fields...)
-	case phase == WriteOnly, phase == Degraded && f == &t.state.write:
+	case phase == ReadOnly, phase == Degraded && f == &t.state.write:
 		t.log.Error("key decrypts but refuses to encrypt: a restarted kube-apiserver cannot get a new seed", fields...)
 	default:
 		t.log.Warn("key cannot be used now", fields...)

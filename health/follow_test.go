@@ -139,7 +139,7 @@ func TestProber_HourlyPoll(t *testing.T) {
 			r.prober.Polled(keyvault.Attributes{Key: key, Enabled: true}, nil)
 			v.set(func(v *fakeVault) { v.expires = time.Now().Add(-time.Minute) })
 			time.Sleep(67 * time.Second)
-			require.Equal(t, health.WriteOnly, r.tracker.View().Phase)
+			require.Equal(t, health.ReadOnly, r.tracker.View().Phase)
 			v.set(func(v *fakeVault) { v.expires = time.Time{} })
 		}
 	})

@@ -12,12 +12,12 @@ type Phase = status.Phase
 
 // The phases.
 const (
-	Starting  = status.Starting  // nothing is known that would allow an "ok"
-	Usable    = status.Usable    // the last evidence is a success
-	Degraded  = status.Degraded  // a failure that is not, or not yet, a loss
-	WriteOnly = status.WriteOnly // the key decrypts and refuses to encrypt
-	CutOff    = status.CutOff    // what others write cannot be read here until a decrypt succeeds
-	Lost      = status.Lost      // obeyed as a loss until a decrypt succeeds
+	Starting = status.Starting // nothing is known that would allow an "ok"
+	Usable   = status.Usable   // the last evidence is a success
+	Degraded = status.Degraded // a failure that is not, or not yet, a loss
+	ReadOnly = status.ReadOnly // the key decrypts and refuses to encrypt
+	CutOff   = status.CutOff   // what others write cannot be read here until a decrypt succeeds
+	Lost     = status.Lost     // obeyed as a loss until a decrypt succeeds
 )
 
 // judge says what the evidence amounts to at a moment. The failure is the one
@@ -46,7 +46,7 @@ func (s *state) judge(now time.Time, g Graces) (Phase, *failure) {
 	case s.writeRefused():
 		return Degraded, &s.write
 	case s.write.err != nil:
-		return WriteOnly, &s.write
+		return ReadOnly, &s.write
 	}
 	return Usable, nil
 }

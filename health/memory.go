@@ -92,7 +92,7 @@ func (m *Memory) evidence(key keyvault.Ref, now time.Time, g Graces) (s state) {
 		s.success = onClock(p.LastSuccess, now)
 	}
 	for _, f := range p.Failures {
-		if f.Reason.Kind() == keyvault.KindWriteOnly && s.success.IsZero() {
+		if f.Reason.Kind() == keyvault.KindUnwritable && s.success.IsZero() {
 			continue // it would stand for an answer of the vault, and is too old for that
 		}
 		f.First = onClock(f.First, now)

@@ -71,7 +71,7 @@ func (p *Prober) examine(a keyvault.Attributes) *keyvault.Error {
 	}
 	e := &keyvault.Error{Op: keyvault.OpGet, Key: a.Key, Reason: reason, Text: text}
 	p.cfg.Tracker.Observe(keyvault.Outcome{Op: keyvault.OpGet, Key: a.Key, Err: e, Time: time.Now()})
-	if reason.Kind() == keyvault.KindWriteOnly {
+	if reason.Kind() == keyvault.KindUnwritable {
 		return nil
 	}
 	return e

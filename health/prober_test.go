@@ -346,7 +346,7 @@ func TestProber_GetTellsExpired(t *testing.T) {
 		v.set(func(v *fakeVault) { v.expires = time.Now() })
 		time.Sleep(70 * time.Second)
 		synctest.Wait()
-		require.Equal(t, health.WriteOnly, r.tracker.View().Phase)
+		require.Equal(t, health.ReadOnly, r.tracker.View().Phase)
 		require.Equal(t, keyvault.KeyExpired, r.tracker.View().Err.Reason)
 		require.NoError(t, r.tracker.Ready(t.Context()))
 		v.set(func(v *fakeVault) { v.expires = time.Now().Add(time.Hour) })

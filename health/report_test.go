@@ -120,7 +120,7 @@ func TestReport_Starting(t *testing.T) {
 }
 
 // An expired key: reads and running writers are safe, and the alarm says what is not.
-func TestReport_WriteOnly(t *testing.T) {
+func TestReport_ReadOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := &fakeVault{}
 		r := startReport(t, v)
@@ -135,7 +135,7 @@ func TestReport_WriteOnly(t *testing.T) {
 
 		time.Sleep(29 * 24 * time.Hour)
 		d = r.report.Document()
-		require.Equal(t, health.WriteOnly, d.Phase)
+		require.Equal(t, health.ReadOnly, d.Phase)
 		require.True(t, d.Answer.OK)
 		require.Nil(t, d.Failure.LossTime, "never obeyed as a loss")
 		require.Equal(t, status.False, d.Condition(status.EncryptionReady).Status)

@@ -121,7 +121,7 @@ func (h history) cutOff() bool {
 // proven says whether anything has shown that the key is there and lets us in.
 func (h history) proven() bool {
 	for _, e := range h.all {
-		if e.what == "outcome" && e.reason.Kind() == keyvault.KindWriteOnly && e.op != keyvault.OpGet && e.op != keyvault.OpList {
+		if e.what == "outcome" && e.reason.Kind() == keyvault.KindUnwritable && e.op != keyvault.OpGet && e.op != keyvault.OpList {
 			return true
 		}
 	}

@@ -113,7 +113,7 @@ func (s *state) observe(o keyvault.Outcome) bool {
 		s.fail(classRefusal, o)
 	case keyvault.KindFault:
 		s.fail(classFault, o)
-	case keyvault.KindWriteOnly:
+	case keyvault.KindUnwritable:
 		// Attributes tell nothing about our permissions.
 		s.answered = s.answered || !metadata
 		if !metadata || !s.writeRefused() {

@@ -112,12 +112,12 @@ func TestTracker(t *testing.T) {
 		}},
 		{"a key that only decrypts is never a loss", health.Graces{}, []step{
 			usable,
-			{wait: time.Minute, op: encrypt, reason: keyvault.KeyExpired, ready: ok, phase: health.WriteOnly},
-			{wait: 1000 * time.Hour, op: decrypt, ready: ok, phase: health.WriteOnly},
+			{wait: time.Minute, op: encrypt, reason: keyvault.KeyExpired, ready: ok, phase: health.ReadOnly},
+			{wait: 1000 * time.Hour, op: decrypt, ready: ok, phase: health.ReadOnly},
 			{op: encrypt, ready: ok, phase: health.Usable},
 		}},
 		{"a key that only decrypts is known to be there", health.Graces{}, []step{
-			{op: encrypt, reason: keyvault.KeyNotYetValid, ready: ok, phase: health.WriteOnly},
+			{op: encrypt, reason: keyvault.KeyNotYetValid, ready: ok, phase: health.ReadOnly},
 			{wait: time.Minute, op: encrypt, reason: keyvault.Unreachable, ready: ok, phase: health.Degraded},
 		}},
 		{"a refused encrypt is no loss, and only an encrypt clears it", health.Graces{}, []step{

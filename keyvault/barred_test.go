@@ -19,8 +19,8 @@ func TestAttributes_BarredNamesTheVersion(t *testing.T) {
 		reason keyvault.Reason
 		text   string
 	}{
-		{keyvault.Attributes{Key: ref}, keyvault.KeyDisabled, where + "the version is disabled; enable this version again (az keyvault key set-attributes --enabled true)"},
-		{keyvault.Attributes{Key: ref, Enabled: true, Expires: now}, keyvault.KeyExpired, where + "the version expired at 2026-05-01T00:00:00Z, so it only decrypts; move its expiry date or change to a new version"},
+		{keyvault.Attributes{Key: ref}, keyvault.KeyDisabled, where + "the version is disabled; enable this version again (az keyvault key set-attributes --vault-name kvlab --name k1 --version 0123456789abcdef0123456789abcdef --enabled true)"},
+		{keyvault.Attributes{Key: ref, Enabled: true, Expires: now}, keyvault.KeyExpired, where + "the version expired at 2026-05-01T00:00:00Z, so it only decrypts; change to a new version (az keyvault key rotate --vault-name kvlab --name k1) or move its expiry date (az keyvault key set-attributes --vault-name kvlab --name k1 --version 0123456789abcdef0123456789abcdef --expires)"},
 		{keyvault.Attributes{Key: ref, Enabled: true, NotBefore: now.Add(time.Hour)}, keyvault.KeyNotYetValid, where + "the version is valid only from 2026-05-01T01:00:00Z on, until when it only decrypts; move its activation date or wait for it"},
 		{keyvault.Attributes{Key: ref, Enabled: true}, keyvault.Success, ""},
 	} {

@@ -60,7 +60,7 @@ func (c *Client) look(ctx context.Context, ref Ref) finding {
 		return err
 	})
 	if deleted == nil {
-		f := finding{reason: KeyDeleted, purgeAt: attributes.ScheduledPurge, seen: "the key is deleted, and can be recovered", mend: mend(&Error{Reason: KeyDeleted})}
+		f := finding{reason: KeyDeleted, purgeAt: attributes.ScheduledPurge, seen: "the key is deleted, and can be recovered", mend: mend(&Error{Reason: KeyDeleted, Key: ref})}
 		if !f.purgeAt.IsZero() {
 			f.seen += " until " + f.purgeAt.UTC().Format(time.RFC3339)
 		}

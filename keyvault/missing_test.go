@@ -29,7 +29,7 @@ func TestVault_DeletedPurgedAndMadeAnew(t *testing.T) {
 	require.NoError(t, l.kv.DeleteKey("k1"))
 	e := failure(t, decrypt())
 	require.Equal(t, keyvault.KeyDeleted, e.Reason)
-	require.Contains(t, e.Text, "recover it (az keyvault key recover), do not purge it")
+	require.Contains(t, e.Text, "recover it (az keyvault key recover --vault-name kvlab --name k1), do not purge it")
 	purge := deletedAt.UTC().AddDate(0, 0, 90)
 	require.Contains(t, e.Text, "can be recovered until "+purge.Format("2006-01-02T"))
 	require.WithinDuration(t, purge, e.PurgeAt, time.Minute)

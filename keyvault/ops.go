@@ -345,5 +345,5 @@ func (a Attributes) Barred(now time.Time) (Reason, string) {
 	default:
 		return Success, ""
 	}
-	return reason, where(a.Key) + ": " + text + mend(&Error{Reason: reason})
+	return reason, where(a.Key) + ": " + text + mend(&Error{Reason: reason, Key: a.Key})
 }

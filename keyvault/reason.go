@@ -36,12 +36,12 @@ const (
 type Kind string
 
 const (
-	KindNone      Kind = ""          // Success
-	KindKeyState  Kind = "KeyState"  // the vault says the key is not usable
-	KindRefusal   Kind = "Refusal"   // somebody says no; role changes and name slips heal
-	KindFault     Kind = "Fault"     // nobody answered; it says nothing about the key
-	KindWriteOnly Kind = "WriteOnly" // writes are refused, reads are not
-	KindCaller    Kind = "Caller"    // the request itself is at fault
+	KindNone       Kind = ""           // Success
+	KindKeyState   Kind = "KeyState"   // the vault says the key is not usable
+	KindRefusal    Kind = "Refusal"    // somebody says no; role changes and name slips heal
+	KindFault      Kind = "Fault"      // nobody answered; it says nothing about the key
+	KindUnwritable Kind = "Unwritable" // writes are refused, reads are not
+	KindCaller     Kind = "Caller"     // the request itself is at fault
 )
 
 // Kind returns the kind that r belongs to.
@@ -54,7 +54,7 @@ func (r Reason) Kind() Kind {
 	case AccessDenied, NetworkDenied, OperationNotPermitted, CredentialsRefused, VaultNotFound:
 		return KindRefusal
 	case KeyExpired, KeyNotYetValid:
-		return KindWriteOnly
+		return KindUnwritable
 	case BadCiphertext, BadRequest, UnknownKey, Canceled:
 		return KindCaller
 	}

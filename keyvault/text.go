@@ -143,13 +143,13 @@ func Earlier(op Op, key Ref, reason Reason, first time.Time) *Error {
 func mend(e *Error) string {
 	switch e.Reason {
 	case KeyDisabled:
-		return "; enable this version again (az keyvault key set-attributes --enabled true)"
+		return "; enable this version again (az keyvault key set-attributes" + azName(e.Key) + " --enabled true)"
 	case KeyDeleted:
-		return "; recover it (az keyvault key recover), do not purge it"
+		return "; recover it (az keyvault key recover" + azName(e.Key.WithVersion("")) + "), do not purge it"
 	case KeyNotFound:
 		return "; check vault, key and version; if it was deleted, recover it and do not purge it"
 	case KeyExpired:
-		return "; move its expiry date or change to a new version"
+		return "; change to a new version (az keyvault key rotate" + azName(e.Key.WithVersion("")) + ") or move its expiry date (az keyvault key set-attributes" + azName(e.Key) + " --expires)"
 	case KeyNotYetValid:
 		return "; move its activation date or wait for it"
 	case AccessDenied:
@@ -168,4 +168,22 @@ func mend(e *Error) string {
 		}
 	}
 	return ""
+}
+
+// azName is what the Azure command line calls a key, or one version of it, after a space;
+// empty for none.
+func azName(r Ref) string {
+	if r.Host == "" {
+		return ""
+	}
+	vault, _, _ := strings.Cut(r.Host, ".")
+	flag := " --vault-name "
+	if r.IsHSM() {
+		flag = " --hsm-name "
+	}
+	s := flag + vault + " --name " + r.Name
+	if r.Version != "" {
+		s += " --version " + r.Version
+	}
+	return s
 }

@@ -296,7 +296,7 @@ func TestDoctor_Finds(t *testing.T) {
 		},
 		"deleted": {
 			change: func(t *testing.T, _ *vault.Server, v *vault.Vault) { require.NoError(t, v.DeleteKey("k1")) },
-			code:   2, step: doctor.Attributes, reason: keyvault.KeyDeleted, says: "recover it (az keyvault key recover)",
+			code:   2, step: doctor.Attributes, reason: keyvault.KeyDeleted, says: "recover it (az keyvault key recover --vault-name kvlab --name k1)",
 		},
 		"no get while following": {
 			change: allow(vault.PermEncrypt, vault.PermDecrypt), args: newest,

@@ -114,7 +114,7 @@ func verdict(f Step) (exit int, text string) {
 		return status.ExitLost, at + "the vault answers, and the key cannot be used as it is."
 	case keyvault.KindRefusal:
 		return status.ExitLost, at + "somebody says no. That stays so until it is mended; a new permission takes minutes to work."
-	case keyvault.KindWriteOnly:
+	case keyvault.KindUnwritable:
 		return status.ExitDegraded, at + "what is encrypted can be read, and nothing new can be encrypted."
 	}
 	return status.ExitUnknown, at + "whether the key can be used is not known."

@@ -34,7 +34,7 @@ func TestWalk_ExitStatus(t *testing.T) {
 			continue
 		}
 		want := map[keyvault.Kind]int{
-			keyvault.KindKeyState: 2, keyvault.KindRefusal: 2, keyvault.KindFault: 3, keyvault.KindWriteOnly: 1, keyvault.KindCaller: 3,
+			keyvault.KindKeyState: 2, keyvault.KindRefusal: 2, keyvault.KindFault: 3, keyvault.KindUnwritable: 1, keyvault.KindCaller: 3,
 		}[reason.Kind()]
 		cfg, v, _ := well(t)
 		v.encrypt = refusal(reason)

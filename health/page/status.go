@@ -42,7 +42,7 @@ func phase(p status.Phase) (Tone, string) {
 		return Good, "The key works. Secrets can be read and written."
 	case status.Degraded:
 		return Attention, "The key cannot be used as it should, and the cluster does not feel it yet: kube-apiserver goes on with what it holds in memory."
-	case status.WriteOnly:
+	case status.ReadOnly:
 		return Attention, "The key still decrypts, and refuses to encrypt. Reads and API servers that run go on; one that is restarted cannot write secrets. Do not restart kube-apiserver before this is mended."
 	case status.CutOff:
 		return Bad, "Data that another API server has written cannot be opened here. kube-apiserver is told that this node is not ready, so that the others serve in its place."
@@ -60,7 +60,7 @@ func (p *Page) failure(f *status.Failure) {
 	p.Text(f.Text)
 	kind := map[string]string{
 		"KeyState": "the vault says so of the key", "Refusal": "the vault or the directory says no",
-		"Fault": "no useful answer; says nothing about the key", "WriteOnly": "the key refuses to encrypt",
+		"Fault": "no useful answer; says nothing about the key", "Unwritable": "the key refuses to encrypt",
 	}[f.Kind]
 	loss := "never: it is not a loss"
 	if f.LossTime != nil {

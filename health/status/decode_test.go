@@ -58,7 +58,7 @@ func (f failing) Read([]byte) (int, error) { return 0, f.err }
 
 func TestDocument_Exit(t *testing.T) {
 	phases := map[status.Phase]int{
-		status.Starting: 3, status.Usable: 0, status.Degraded: 1, status.WriteOnly: 1, status.CutOff: 1, status.Lost: 2, "Later": 1,
+		status.Starting: 3, status.Usable: 0, status.Degraded: 1, status.ReadOnly: 1, status.CutOff: 1, status.Lost: 2, "Later": 1,
 	}
 	for _, p := range status.Phases() {
 		require.Contains(t, phases, p)

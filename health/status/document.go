@@ -100,7 +100,7 @@ type Answer struct {
 type Failure struct {
 	Reason string `json:"reason"`          // one of keyvault.Reasons
 	Cause  string `json:"cause,omitempty"` // refines Unreachable, VaultNotFound and CredentialsUnavailable
-	Kind   string `json:"kind"`            // KeyState, Refusal, Fault or WriteOnly
+	Kind   string `json:"kind"`            // KeyState, Refusal, Fault or Unwritable
 	// Since is when it was first seen since the last success.
 	Since time.Time `json:"since"`
 	// LossTime is when it will be obeyed as a loss if no decrypt succeeds before, or
@@ -117,16 +117,16 @@ type Phase string
 
 // The phases.
 const (
-	Starting  Phase = "Starting"  // nothing is known yet
-	Usable    Phase = "Usable"    // the last evidence is a success
-	Degraded  Phase = "Degraded"  // a failure that Status does not show, or not yet
-	WriteOnly Phase = "WriteOnly" // the key decrypts and refuses to encrypt
-	CutOff    Phase = "CutOff"    // Status fails: a peer's seed cannot be opened here
-	Lost      Phase = "Lost"      // Status fails: obeyed as a loss until a decrypt succeeds
+	Starting Phase = "Starting" // nothing is known yet
+	Usable   Phase = "Usable"   // the last evidence is a success
+	Degraded Phase = "Degraded" // a failure that Status does not show, or not yet
+	ReadOnly Phase = "ReadOnly" // the key decrypts and refuses to encrypt
+	CutOff   Phase = "CutOff"   // Status fails: a peer's seed cannot be opened here
+	Lost     Phase = "Lost"     // Status fails: obeyed as a loss until a decrypt succeeds
 )
 
 // Phases lists every Phase.
-func Phases() []Phase { return []Phase{Starting, Usable, Degraded, WriteOnly, CutOff, Lost} }
+func Phases() []Phase { return []Phase{Starting, Usable, Degraded, ReadOnly, CutOff, Lost} }
 
 // A Condition has the fields and the JSON of metav1.Condition.
 type Condition struct {

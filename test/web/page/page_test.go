@@ -104,7 +104,7 @@ const (
 func TestPage_States(t *testing.T) {
 	meaning := map[status.Phase]string{
 		status.Starting: "is not known yet", status.Usable: "The key works", status.Degraded: "the cluster does not feel it yet",
-		status.WriteOnly: "refuses to encrypt", status.CutOff: "so that the others serve", status.Lost: "stops writing secrets",
+		status.ReadOnly: "refuses to encrypt", status.CutOff: "so that the others serve", status.Lost: "stops writing secrets",
 	}
 	for phase, d := range statusdoc.Samples(time.Now()) {
 		t.Run(string(phase), func(t *testing.T) {

@@ -64,14 +64,14 @@ func Samples(now time.Time) map[status.Phase]*status.Document {
 		status.Condition{Type: status.KeyAvailable, Status: status.Unknown, Reason: "Unreachable", Message: "The vault cannot be asked. Check the DNS server of this node and the private DNS zone."},
 		status.Condition{Type: status.EncryptionReady, Status: status.False, Reason: "Unreachable", Message: "An API server that is restarted now gets no seed. Do not restart kube-apiserver."})
 
-	fail(status.WriteOnly, status.Failure{
-		Reason: "KeyExpired", Kind: "WriteOnly", Text: "the key version expired on 2026-11-30: extend its validity, or make a new version",
+	fail(status.ReadOnly, status.Failure{
+		Reason: "KeyExpired", Kind: "Unwritable", Text: "the key version expired on 2026-11-30: extend its validity, or make a new version",
 	}, 26*time.Hour, true,
 		status.Condition{Type: status.EncryptionReady, Status: status.False, Reason: "KeyExpired", Message: "An API server that is restarted cannot write secrets. Extend the validity of the version."},
 		status.Condition{Type: status.IsDegraded, Status: status.True, Reason: "KeyExpired", Message: "The key refuses to encrypt."})
-	all[status.WriteOnly].Keys[0].ExpiryTime = ago(26 * time.Hour)
-	all[status.WriteOnly].Keys[0].Reason = "KeyExpired"
-	all[status.WriteOnly].Alarms = []status.Alarm{{
+	all[status.ReadOnly].Keys[0].ExpiryTime = ago(26 * time.Hour)
+	all[status.ReadOnly].Keys[0].Reason = "KeyExpired"
+	all[status.ReadOnly].Alarms = []status.Alarm{{
 		Severity: status.Critical, Reason: "KeyExpired", Version: write,
 		Text: "A kube-apiserver that restarts cannot get a new seed. Extend the validity of the version; do not restart kube-apiserver before.",
 	}}
