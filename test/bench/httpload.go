@@ -2,15 +2,19 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/url"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -30,6 +34,17 @@ type httpLoad struct {
 	KubeletFailed int64   // probes that had none within their second
 }
 
+// httpLoadArg makes this program the load. It has to be another process, and one that
+// stands back: in the same one, its thousands of goroutines would be what a Status call
+// waits for, and a load comes from other machines.
+const httpLoadArg = "-load-http"
+
+// httpLoadNice is the priority of the load. How much of it got through is in the report.
+const httpLoadNice = 10
+
+// httpTargets come to the load as JSON on its standard input, which ends when it has to.
+type httpTargets struct{ Probe, Metrics string }
+
 // measureHTTP asks for Status while others load both HTTP ports with good requests,
 // and hold connections in every slow way that there is. They come back a second after
 // they were thrown out.
@@ -38,49 +53,17 @@ func (b *bench) measureHTTP(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	loadCtx, stop := context.WithCancel(ctx)
-	defer stop()
-	var wg sync.WaitGroup
-	defer wg.Wait()
-	defer stop()
-	hosts := []string{b.process.probe, b.process.metrics}
-	for i := range httpConnections {
-		u, err := url.Parse(hosts[i%2])
-		if err != nil {
-			return err
-		}
-		wg.Go(func() { keepSlow(loadCtx, u.Host, slowKinds[i/2%len(slowKinds)]) })
+	load, err := startHTTPLoad(httpTargets{b.process.probe, b.process.metrics})
+	if err != nil {
+		return err
 	}
-	// They come at once, and that is the hardest moment; but not for a percentile.
-	var asked, failed, kubeletFailed atomic.Int64
-	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: -1}}
-	base := strings.TrimSuffix(b.process.probe, "/healthz")
-	targets := []string{b.process.probe, base + "/livez", base + "/readyz?verbose", base + "/status", base + "/", b.process.metrics}
-	wg.Go(func() {
-		n := 0
-		every(loadCtx, time.Second/httpRate, func() {
-			target := targets[n%len(targets)]
-			n++
-			wg.Go(func() {
-				asked.Add(1)
-				if err := fetch(loadCtx, client, target); err != nil && loadCtx.Err() == nil {
-					failed.Add(1)
-				}
-			})
-		})
-	})
-	kubelet := &http.Client{Timeout: kubeletPatience, Transport: &http.Transport{DisableKeepAlives: true}}
-	wg.Go(func() {
-		every(loadCtx, time.Second, func() {
-			if err := fetch(loadCtx, kubelet, b.process.probe); err != nil && loadCtx.Err() == nil {
-				kubeletFailed.Add(1)
-			}
-		})
-	})
+	watchCtx, stop := context.WithCancel(ctx)
+	defer stop()
 	most := before
 	var memoryErr error
+	var wg sync.WaitGroup
 	wg.Go(func() {
-		every(loadCtx, 100*time.Millisecond, func() {
+		every(watchCtx, 100*time.Millisecond, func() {
 			now, err := b.process.memory("VmRSS")
 			most, memoryErr = max(most, now), errors.Join(memoryErr, err)
 		})
@@ -88,11 +71,104 @@ func (b *bench) measureHTTP(ctx context.Context) error {
 	status := b.statusEvery(ctx, b.httpWindow)
 	stop()
 	wg.Wait()
-	b.f.HTTPLoad = &httpLoad{
-		Status: status, Grown: most - before,
-		Asked: asked.Load(), Failed: failed.Load(), KubeletFailed: kubeletFailed.Load(),
+	result, err := load.end()
+	if err != nil {
+		return err
 	}
+	result.Status, result.Grown = status, most-before
+	b.f.HTTPLoad = &result
 	return errors.Join(memoryErr, ctx.Err())
+}
+
+// A runningLoad is the load's process.
+type runningLoad struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out io.Reader
+}
+
+func startHTTPLoad(targets httpTargets) (*runningLoad, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	l := &runningLoad{cmd: exec.Command(self, httpLoadArg)}
+	l.cmd.Stderr = os.Stderr
+	l.cmd.SysProcAttr = ownGroup()
+	if l.in, err = l.cmd.StdinPipe(); err != nil {
+		return nil, err
+	}
+	if l.out, err = l.cmd.StdoutPipe(); err != nil {
+		return nil, err
+	}
+	if err := l.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting the load on the HTTP ports: %w", err)
+	}
+	if err := syscall.Setpriority(syscall.PRIO_PROCESS, l.cmd.Process.Pid, httpLoadNice); err != nil {
+		l.end()
+		return nil, err
+	}
+	if err := json.NewEncoder(l.in).Encode(targets); err != nil {
+		l.end()
+		return nil, err
+	}
+	return l, nil
+}
+
+// end ends the load and returns what came of it.
+func (l *runningLoad) end() (r httpLoad, err error) {
+	l.in.Close()
+	err = json.NewDecoder(l.out).Decode(&r)
+	return r, errors.Join(err, l.cmd.Wait())
+}
+
+// loadHTTP is the load, until in ends.
+func loadHTTP(in io.Reader, out io.Writer) error {
+	var t httpTargets
+	dec := json.NewDecoder(in)
+	if err := dec.Decode(&t); err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	var wg sync.WaitGroup
+	hosts := []string{t.Probe, t.Metrics}
+	for i := range httpConnections {
+		u, err := url.Parse(hosts[i%2])
+		if err != nil {
+			stop()
+			return err
+		}
+		wg.Go(func() { keepSlow(ctx, u.Host, slowKinds[i/2%len(slowKinds)]) })
+	}
+	var asked, failed, kubeletFailed atomic.Int64
+	client := &http.Client{Timeout: 5 * time.Second, Transport: &http.Transport{MaxIdleConnsPerHost: -1}}
+	base := strings.TrimSuffix(t.Probe, "/healthz")
+	targets := []string{t.Probe, base + "/livez", base + "/readyz?verbose", base + "/status", base + "/", t.Metrics}
+	wg.Go(func() {
+		n := 0
+		every(ctx, time.Second/httpRate, func() {
+			target := targets[n%len(targets)]
+			n++
+			wg.Go(func() {
+				asked.Add(1)
+				if err := fetch(ctx, client, target); err != nil && ctx.Err() == nil {
+					failed.Add(1)
+				}
+			})
+		})
+	})
+	kubelet := &http.Client{Timeout: kubeletPatience, Transport: &http.Transport{DisableKeepAlives: true}}
+	wg.Go(func() {
+		every(ctx, time.Second, func() {
+			if err := fetch(ctx, kubelet, t.Probe); err != nil && ctx.Err() == nil {
+				kubeletFailed.Add(1)
+			}
+		})
+	})
+	_, _ = io.Copy(io.Discard, in)
+	stop()
+	wg.Wait()
+	return json.NewEncoder(out).Encode(httpLoad{Asked: asked.Load(), Failed: failed.Load(), KubeletFailed: kubeletFailed.Load()})
 }
 
 // statusEvery asks for Status at a pace. One call after the other would take a core

@@ -37,6 +37,8 @@ func serveChild(args []string) (asked bool, err error) {
 		return true, serveEmulator(os.Stdin, os.Stdout)
 	case len(args) == 1 && args[0] == bareArg:
 		return true, serveBare(os.Stdin)
+	case len(args) == 1 && args[0] == httpLoadArg:
+		return true, loadHTTP(os.Stdin, os.Stdout)
 	}
 	return false, nil
 }
@@ -62,6 +64,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	out := fs.String("out", "", "a `folder` to write bench.md and bench.json to")
 	floor := fs.String("floor", "bin/bench-floor", "the `binary` of the plainest server")
 	idle := fs.Duration("idle", 0, "how long calls of an idle plugin are counted; 0: 15m, or 65s with -quick")
+	httpWindow := fs.Duration("http", 0, "how long the HTTP ports are loaded; 0: 1m, or 5s with -quick")
 	quick := fs.Bool("quick", false, "a tenth of the rounds and a short idle window: a look that judges nothing")
 	if err := fs.Parse(args); err != nil {
 		return 64
@@ -77,6 +80,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o.floor = *floor
 	if *idle > 0 {
 		o.idle = *idle
+	}
+	if *httpWindow > 0 {
+		o.httpWindow = *httpWindow
 	}
 	targets := []target{{name: "azure-kms-plugin", bin: *plugin, vault: "bench-ours"}}
 	if *peer != "" {
