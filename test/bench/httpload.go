@@ -11,10 +11,10 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -92,7 +92,8 @@ func startHTTPLoad(targets httpTargets) (*runningLoad, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &runningLoad{cmd: exec.Command(self, httpLoadArg)}
+	// Not setpriority on its ID: that is of one thread.
+	l := &runningLoad{cmd: exec.Command("nice", "-n", strconv.Itoa(httpLoadNice), self, httpLoadArg)}
 	l.cmd.Stderr = os.Stderr
 	l.cmd.SysProcAttr = ownGroup()
 	if l.in, err = l.cmd.StdinPipe(); err != nil {
@@ -103,10 +104,6 @@ func startHTTPLoad(targets httpTargets) (*runningLoad, error) {
 	}
 	if err := l.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting the load on the HTTP ports: %w", err)
-	}
-	if err := syscall.Setpriority(syscall.PRIO_PROCESS, l.cmd.Process.Pid, httpLoadNice); err != nil {
-		l.end()
-		return nil, err
 	}
 	if err := json.NewEncoder(l.in).Encode(targets); err != nil {
 		l.end()
