@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"azure-kms-plugin/health"
 	"azure-kms-plugin/keyvault"
 	"azure-kms-plugin/plugin"
 )
@@ -37,6 +38,19 @@ func TestDocs_ExplainEveryReasonAndSeries(t *testing.T) {
 	require.NotEmpty(t, series)
 	for _, s := range series {
 		require.Contains(t, string(page), "`"+string(s[1]), "%s is not explained", s[1])
+	}
+}
+
+// Every word that a condition or an alarm can have for a reason is explained where the
+// document is.
+func TestDocs_ExplainReasonsOfConditions(t *testing.T) {
+	page, err := os.ReadFile("docs/status.md")
+	require.NoError(t, err)
+	text, _, _ := strings.Cut(string(page), "## Example")
+	require.NotEmpty(t, health.ConditionReasons())
+	for _, reason := range health.ConditionReasons() {
+		row := regexp.MustCompile("(?m)^\\|[^|]*`" + reason + "`[^|]*\\|")
+		require.Regexp(t, row, text, "no row of a table is about %s", reason)
 	}
 }
 

@@ -20,83 +20,93 @@ const (
 
 // Samples are documents as a plugin would write them at a moment, by phase.
 func Samples(now time.Time) map[status.Phase]*status.Document {
+	now = now.UTC()
 	ago := func(d time.Duration) *time.Time { return new(now.Add(-d)) }
 	all := map[status.Phase]*status.Document{}
 	for _, phase := range status.Phases() {
 		all[phase] = usable(now)
 		all[phase].Phase = phase
 	}
-	fail := func(phase status.Phase, f status.Failure, since time.Duration, answer bool, conditions ...status.Condition) *status.Document {
+	// As package health tells them: the failure, and what it means for the cluster, as the
+	// gravest alarm.
+	fail := func(phase status.Phase, f status.Failure, since time.Duration, severity status.Severity, means string) *status.Document {
 		d := all[phase]
 		f.Since = now.Add(-since)
+		f.Text = "kv-prod.vault.azure.net, key etcd, version " + write + ": " + f.Text
 		d.Failure = &f
-		d.Answer = status.Answer{OK: answer, Text: "ok"}
-		if !answer {
-			d.Answer.Text = f.Reason + ": " + f.Text
+		if phase == status.CutOff || phase == status.Lost {
+			d.Answer = status.Answer{Text: f.Reason + ": " + f.Text}
 		}
 		d.LastSuccessTime = ago(since + 20*time.Second)
-		for _, c := range conditions {
-			for i := range d.Conditions {
-				if d.Conditions[i].Type == c.Type {
-					c.LastTransitionTime = f.Since
-					d.Conditions[i] = c
-				}
-			}
-		}
+		d.Keys[0].Reason, d.Keys[0].ScheduledPurgeTime = f.Reason, f.ScheduledPurgeTime
+		d.Alarms = []status.Alarm{{Severity: severity, Reason: f.Reason, Version: write, KeyID: d.KeyID, Text: means + ": " + f.Text}}
+		d.Credentials.ExpiryTime = new(now.Add(200 * 24 * time.Hour))
+		set(d, status.IsDegraded, status.True, f.Reason, d.Alarms[0].Text)
+		set(d, status.EncryptionReady, status.False, f.Reason, f.Text)
 		return d
 	}
-	degraded := status.Condition{Type: status.IsDegraded, Status: status.True, Reason: "Unreachable", Message: "The vault cannot be reached. Nothing fails yet: see the condition KeyAvailable for what to do."}
 
 	s := all[status.Starting]
-	s.Answer = status.Answer{Text: "Unreachable: no answer from the vault yet"}
+	s.Answer = status.Answer{Text: "Unreachable: kv-prod.vault.azure.net, key etcd: the first probe has not been answered yet"}
 	s.LastSuccessTime, s.Rotation = nil, nil
 	s.KeyID, s.KeyIDHash, s.RemoteKeyID = "", "", ""
 	s.Keys, s.Clients, s.Alarms = []status.Key{}, []status.Client{}, []status.Alarm{}
 	s.Activity = status.Activity{MetadataAccess: true}
-	for i := range s.Conditions {
-		s.Conditions[i].Status, s.Conditions[i].Reason, s.Conditions[i].Message = status.Unknown, "Starting", "The vault has not been asked yet."
+	for _, t := range status.ConditionTypes() {
+		set(s, t, status.Unknown, "Starting", "the first probe has not been answered yet")
 	}
+	set(s, status.KeyRotated, status.Unknown, "NewestVersionUnknown", `the newest version of the key has not been seen: it takes the key permission "get", and is optional for a pinned version`)
 
-	fail(status.Degraded, status.Failure{
-		Reason: "Unreachable", Cause: "dns", Kind: "Fault", LossTime: new(now.Add(23*time.Hour + 50*time.Minute)),
-		Text: "the name kv-prod.vault.azure.net did not resolve: check the DNS server of this node and the private DNS zone",
-	}, 10*time.Minute, true, degraded,
-		status.Condition{Type: status.KeyAvailable, Status: status.Unknown, Reason: "Unreachable", Message: "The vault cannot be asked. Check the DNS server of this node and the private DNS zone."},
-		status.Condition{Type: status.EncryptionReady, Status: status.False, Reason: "Unreachable", Message: "An API server that is restarted now gets no seed. Do not restart kube-apiserver."})
+	const borne = "reads and writes go on with the seeds that the kube-apiservers hold, so restart none of them"
+	loss := now.Add(23*time.Hour + 50*time.Minute)
+	d := fail(status.Degraded, status.Failure{
+		Reason: "Unreachable", Cause: "dns", Kind: "Fault", LossTime: &loss, Text: "the resolver does not answer for kv-prod.vault.azure.net",
+	}, 10*time.Minute, status.Warning, borne+"; from "+loss.Format(time.RFC3339)+" on, Status fails and writes are refused")
+	for _, t := range []status.ConditionType{status.KeyAvailable, status.CredentialsValid} {
+		set(d, t, status.Unknown, d.Failure.Reason, d.Failure.Text)
+	}
+	set(d, status.DecryptionReady, status.False, d.Failure.Reason, d.Failure.Text)
 
-	fail(status.ReadOnly, status.Failure{
-		Reason: "KeyExpired", Kind: "Unwritable", Text: "the key version expired on 2026-11-30: extend its validity, or make a new version",
-	}, 26*time.Hour, true,
-		status.Condition{Type: status.EncryptionReady, Status: status.False, Reason: "KeyExpired", Message: "An API server that is restarted cannot write secrets. Extend the validity of the version."},
-		status.Condition{Type: status.IsDegraded, Status: status.True, Reason: "KeyExpired", Message: "The key refuses to encrypt."})
-	all[status.ReadOnly].Keys[0].ExpiryTime = ago(26 * time.Hour)
-	all[status.ReadOnly].Keys[0].Reason = "KeyExpired"
-	all[status.ReadOnly].Alarms = []status.Alarm{{
-		Severity: status.Critical, Reason: "KeyExpired", Version: write,
-		Text: "A kube-apiserver that restarts cannot get a new seed. Extend the validity of the version; do not restart kube-apiserver before.",
-	}}
+	d = fail(status.ReadOnly, status.Failure{
+		Reason: "KeyExpired", Kind: "Unwritable", Text: "the version has expired, so it only decrypts (http 403, Forbidden/KeyExpired, request 7c0a7f1e-5b0e-4d9f-9d0c-3a5b1c8a4f10); change to a new version (az keyvault key rotate --vault-name kv-prod --name etcd) or move its expiry date (az keyvault key set-attributes --vault-name kv-prod --name etcd --version " + write + " --expires)",
+	}, 26*time.Hour, status.Critical, "reads and running kube-apiservers are not affected; one that restarts cannot write, so restart none of them")
+	d.Keys[0].ExpiryTime = ago(26 * time.Hour)
+	d.LastSuccessTime = ago(12 * time.Second)
 
-	fail(status.CutOff, status.Failure{
-		Reason: "NetworkDenied", Kind: "Refusal", LossTime: new(now.Add(4 * time.Minute)),
-		Text: "the vault's firewall refuses this node: let its network through, or use the private endpoint",
-	}, 6*time.Minute, false, degraded,
-		status.Condition{Type: status.DecryptionReady, Status: status.False, Reason: "NetworkDenied", Message: "Data that another API server has written cannot be opened here. Let this network through the vault's firewall."})
+	d = fail(status.CutOff, status.Failure{
+		Reason: "NetworkDenied", Kind: "Refusal", LossTime: new(now.Add(4 * time.Minute)), Text: "the vault's firewall or private link refuses this caller (http 403, Forbidden/ForbiddenByFirewall, request 91d3a6a2-3a2f-4f60-8d53-1b6f0e2d7c44); allow this network or its private endpoint in the vault's networking settings",
+	}, 6*time.Minute, status.Critical, "this node is out of service until its vault answers; the others go on")
+	for _, t := range []status.ConditionType{status.KeyAvailable, status.CredentialsValid} {
+		set(d, t, status.Unknown, d.Failure.Reason, d.Failure.Text)
+	}
+	set(d, status.DecryptionReady, status.False, d.Failure.Reason, d.Failure.Text)
 
-	fail(status.Lost, status.Failure{
-		Reason: "KeyDeleted", Kind: "KeyState", LossTime: ago(2 * time.Minute), ScheduledPurgeTime: new(now.Add(89 * 24 * time.Hour)),
-		Text: "the key is deleted and can be recovered until 2027-02-28: recover it, and do not purge it",
-	}, 2*time.Minute+15*time.Second, false, degraded,
-		status.Condition{Type: status.KeyAvailable, Status: status.False, Reason: "KeyDeleted", Message: "The key is deleted. Recover it: az keyvault key recover. Do not purge it."},
-		status.Condition{Type: status.EncryptionReady, Status: status.False, Reason: "KeyDeleted", Message: "Nothing can be written until the key is recovered."},
-		status.Condition{Type: status.DecryptionReady, Status: status.False, Reason: "KeyDeleted", Message: "What kube-apiserver does not hold in memory cannot be read until the key is recovered."})
-	d := all[status.Lost]
-	d.Keys[0].Enabled, d.Keys[0].Reason, d.Keys[0].ScheduledPurgeTime = new(false), "KeyDeleted", d.Failure.ScheduledPurgeTime
+	purge := now.Add(89 * 24 * time.Hour)
+	d = fail(status.Lost, status.Failure{
+		Reason: "KeyDeleted", Kind: "KeyState", LossTime: ago(2 * time.Minute), ScheduledPurgeTime: &purge, Text: "the key is deleted, and can be recovered until " + purge.Format(time.RFC3339) + " (http 404, KeyNotFound, request 0d6c1c3e-8c0b-4a5e-8f3e-6f1b2a9d5e77); recover it (az keyvault key recover --vault-name kv-prod --name etcd), do not purge it",
+	}, 2*time.Minute+15*time.Second, status.Critical, "writes of encrypted resources are refused within 3 minutes of this; reads go on only as long as the kube-apiservers run, so restart none of them")
+	set(d, status.KeyAvailable, status.False, d.Failure.Reason, d.Failure.Text)
+	set(d, status.DecryptionReady, status.False, d.Failure.Reason, d.Failure.Text)
 	d.Keys[1].Enabled, d.Keys[1].Reason = new(false), "KeyDisabled"
-	d.Alarms = []status.Alarm{
-		{Severity: status.Critical, Reason: "KeyDeleted", Text: "The vault destroys the key in 89 days, and with it every secret of this cluster. Recover it; do not purge it, and do not restart kube-apiserver before."},
-		{Severity: status.Warning, Reason: "KeyDisabled", Version: read, Text: "Data may be under this old version. Enable it; restart nothing."},
-	}
+	d.Keys[1].LastEncryptTime, d.Keys[1].LastDecryptTime = ago(172*time.Hour), ago(105*time.Hour)
+	d.Alarms = append(d.Alarms, status.Alarm{
+		Severity: status.Warning, Reason: "KeyDisabled", Version: read, KeyID: d.Keys[1].KeyID,
+		Text: "old version " + read + " cannot be read, and data may have been under it at " + d.Keys[1].LastDecryptTime.Format(time.RFC3339) + ": make it usable again unless it is proven that nothing is under it, and restart no kube-apiserver before, as one that restarts cannot list that resource and is not ready (kv-prod.vault.azure.net, key etcd, version " + read + ": the version is disabled; enable this version again (az keyvault key set-attributes --vault-name kv-prod --name etcd --version " + read + " --enabled true))",
+	})
 	return all
+}
+
+// set is one condition as it is, changed when the failure was first seen.
+func set(d *status.Document, t status.ConditionType, s status.ConditionStatus, reason, message string) {
+	at := d.Instance.StartTime
+	if d.Failure != nil {
+		at = d.Failure.Since
+	}
+	for i := range d.Conditions {
+		if d.Conditions[i].Type == t {
+			d.Conditions[i] = status.Condition{Type: t, Status: s, LastTransitionTime: at, Reason: reason, Message: message}
+		}
+	}
 }
 
 // usable is a document with every part, in the midst of a rotation.
@@ -105,12 +115,15 @@ func usable(now time.Time) *status.Document {
 	d := &status.Document{
 		APIVersion: status.APIVersion, Kind: status.Kind, ObservedTime: now, StaleAfterSeconds: 90,
 		Instance: status.Instance{
-			ID: "5f1c8a52-0d5e-4f0e-9d0b-1f7a1c1e8b11", BootID: "2b0f7f0e-6a0c-4a54-8a41-6d6c2f7b9d10", Node: "control-plane-1", PID: 4711,
+			ID: "S55JL3SHQ2WNRT4KXZD6MVPA7C", BootID: "2b0f7f0e-6a0c-4a54-8a41-6d6c2f7b9d10", Node: "control-plane-1", PID: 4711,
 			Socket: "unix:///opt/azurekms.socket", Version: "v1.4.0", StartTime: now.Add(-73 * time.Hour),
 		},
 		Key: key, Following: true,
 		Answer: status.Answer{OK: true, Text: "ok"}, Phase: status.Usable, LastSuccessTime: ago(12 * time.Second),
-		Alarms: []status.Alarm{{Severity: status.Warning, Reason: "CredentialsExpireSoon", Text: "The certificate that signs in expires in 20 days. Renew it; the file is read again without a restart."}},
+		Alarms: []status.Alarm{{
+			Severity: status.Warning, Reason: "CredentialExpiresSoon",
+			Text: "the certificate that signs in expires at " + now.Add(20*24*time.Hour).Format(time.RFC3339) + ": renew it; the file is read again without a restart",
+		}},
 		Keys: []status.Key{
 			{
 				Version: write, Role: status.RoleWrite, AttributesTime: ago(40 * time.Second), Enabled: new(true), CreatedTime: ago(50 * time.Hour),
@@ -141,13 +154,16 @@ func usable(now time.Time) *status.Document {
 		{PID: 1812, APIServer: true, KeyID: d.KeyID, Since: now.Add(-72 * time.Hour)},
 		{PID: 2290, KeyID: d.Keys[1].KeyID, Since: now.Add(-51 * time.Hour)},
 	}
-	for _, t := range status.ConditionTypes() {
-		c := status.Condition{Type: t, Status: status.True, LastTransitionTime: now.Add(-73 * time.Hour), Reason: "AsExpected", Message: "The key works."}
-		if t == status.IsDegraded {
-			c.Status, c.Message = status.False, "Nothing needs attention."
-		}
-		d.Conditions = append(d.Conditions, c)
+	d.Conditions = make([]status.Condition, len(status.ConditionTypes()))
+	for i, t := range status.ConditionTypes() {
+		d.Conditions[i].Type = t
 	}
+	set(d, status.KeyAvailable, status.True, "Available", "the vault has the version that writes, and it is enabled")
+	set(d, status.CredentialsValid, status.True, "Accepted", "the vault lets this identity in")
+	set(d, status.EncryptionReady, status.True, "Ready", "a kube-apiserver that asks for a seed gets one")
+	set(d, status.DecryptionReady, status.True, "Ready", "every version that data is known to be under can be read")
+	set(d, status.IsDegraded, status.False, "AsExpected", "nothing needs attention")
+	set(d, status.KeyRotated, status.True, "NewestVersion", "the newest version of the key is the one that writes")
 	return d
 }
 
