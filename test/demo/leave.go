@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 )
 
 // leaveRunning says where everything is, and waits for Ctrl-C.
@@ -11,6 +12,8 @@ func leaveRunning(ctx context.Context, s *scene) error {
 	t.item("socket", "%s", s.plugin.Endpoint)
 	t.item("health", "%s", s.plugin.HealthzURL)
 	t.item("ready", "%s?verbose", s.plugin.ReadyzURL)
+	t.item("page", "%s", strings.TrimSuffix(s.plugin.StatusURL, "status"))
+	t.item("status", "%s  (bin/azure-kms-plugin status %[1]s)", s.plugin.StatusURL)
 	t.item("metrics", "%s", s.plugin.MetricsURL)
 	t.item("vault", "%s  (the emulator: keys, faults, counts)", s.vault.AdminURL())
 	t.item("etcd", "%s  (etcdctl --endpoints=%s get --prefix --keys-only /registry)", s.etcd.URL, s.etcd.URL)
