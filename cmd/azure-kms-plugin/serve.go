@@ -30,7 +30,7 @@ func serve(ctx context.Context, stop <-chan os.Signal, o options, faults []strin
 	}
 
 	id, idFaults := signIn(o, logs.main)
-	all := slices.Concat(faults, idFaults, o.checkStatusFile(id.config), checkEnvironment())
+	all := slices.Concat(faults, idFaults, o.checkFiles(id.config), checkEnvironment())
 	if len(faults) > 0 {
 		all = append(all, seeHelp)
 	}
@@ -57,7 +57,7 @@ func serve(ctx context.Context, stop <-chan os.Signal, o options, faults []strin
 	p.begin(o)
 	if err := p.run(ctx, stop, listeners, logs.main); err != nil {
 		logs.main.Error("serving ended", zap.Error(err))
-		lastWords(o.terminationLog, "serving ended: "+err.Error()+"\n")
+		lastWords(o.terminationLog, wordsOfEnd+err.Error()+"\n")
 		return exitFault
 	}
 	lastWords(o.terminationLog, lastState(p.report.Document()))
