@@ -51,6 +51,7 @@ func Samples(now time.Time) map[status.Phase]*status.Document {
 	s.Answer = status.Answer{Text: "Unreachable: no answer from the vault yet"}
 	s.LastSuccessTime, s.Rotation = nil, nil
 	s.KeyID, s.KeyIDHash, s.RemoteKeyID = "", "", ""
+	s.ClientCount = 0
 	s.Keys, s.Clients, s.Alarms = []status.Key{}, []status.Client{}, []status.Alarm{}
 	s.Activity = status.Activity{MetadataAccess: true}
 	for i := range s.Conditions {
@@ -141,6 +142,7 @@ func usable(now time.Time) *status.Document {
 		{PID: 1812, APIServer: true, KeyID: d.KeyID, Since: now.Add(-72 * time.Hour)},
 		{PID: 2290, KeyID: d.Keys[1].KeyID, Since: now.Add(-51 * time.Hour)},
 	}
+	d.ClientCount = len(d.Clients)
 	for _, t := range status.ConditionTypes() {
 		c := status.Condition{Type: t, Status: status.True, LastTransitionTime: now.Add(-73 * time.Hour), Reason: "AsExpected", Message: "The key works."}
 		if t == status.IsDegraded {
