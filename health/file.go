@@ -7,10 +7,14 @@ import (
 	"path/filepath"
 )
 
+// TemporaryPath is the name that what replaces path has while it is written. Whatever is
+// there is removed.
+func TemporaryPath(path string) string { return path + ".new" }
+
 // replaceFile replaces path by data in one step that survives a power cut. The mode
 // is exact, whatever the umask.
 func replaceFile(path string, data []byte, mode fs.FileMode) (err error) {
-	tmp := path + ".new"
+	tmp := TemporaryPath(path)
 	// A leftover of a crash is ours to replace; a link is not ours to follow.
 	if err := os.Remove(tmp); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -119,6 +119,7 @@ func (r *Report) since(all []status.Condition, now time.Time) []status.Condition
 func (r *Report) Document() *status.Document {
 	f := r.facts()
 	v, alarms := f.view, f.alarms()
+	clients := r.cfg.Clients()
 	d := &status.Document{
 		APIVersion: status.APIVersion, Kind: status.Kind,
 		ObservedTime: stamp(f.now), StaleAfterSeconds: int(staleAfter / time.Second),
@@ -130,7 +131,8 @@ func (r *Report) Document() *status.Document {
 		Alarms:      append([]status.Alarm{}, alarms...),
 		Keys:        f.keys(),
 		Rotation:    f.rotation,
-		Clients:     append([]status.Client{}, r.cfg.Clients()...),
+		Clients:     shownClients(clients),
+		ClientCount: len(clients),
 		Credentials: f.signIn,
 		Activity: status.Activity{
 			LastGetProbeTime: when(r.cfg.Prober.LastGet()), LastDecryptProbeTime: when(r.cfg.Prober.LastDecrypt()),

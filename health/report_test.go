@@ -226,6 +226,32 @@ func TestReport_Rotation(t *testing.T) {
 	})
 }
 
+// However many connections there are, a document has room for its bound, API servers
+// first, and says how many there are.
+func TestReport_Clients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := startReport(t, &fakeVault{})
+		var open []status.Client
+		r.report = health.NewReport(health.ReportConfig{
+			Tracker: r.tracker, Prober: r.prober, Uses: r.uses, Keyring: r.ring, Key: key, Clients: func() []status.Client { return open },
+		})
+		require.Empty(t, r.report.Document().Clients)
+		require.Zero(t, r.report.Document().ClientCount)
+		for i := range 5600 {
+			open = append(open, status.Client{PID: i + 1, KeyID: key.KeyID(), APIServer: i == 7 || i == 9, Since: time.Now().Add(time.Duration(i) * time.Second)})
+		}
+		d := r.report.Document()
+		require.Equal(t, 5600, d.ClientCount)
+		require.Len(t, d.Clients, status.MaxClients)
+		pids := []int{d.Clients[0].PID, d.Clients[1].PID, d.Clients[2].PID, d.Clients[status.MaxClients-1].PID}
+		require.Equal(t, []int{10, 8, 5600, 5600 - status.MaxClients + 3}, pids)
+		require.Equal(t, 1, open[0].PID, "what was given is left as it was")
+		data, err := json.Marshal(d)
+		require.NoError(t, err)
+		require.Less(t, len(data), 64<<10)
+	})
+}
+
 // Every document is one that its reader accepts, whatever the state.
 func TestReport_Decodes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -2,6 +2,7 @@ package health_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"io/fs"
 	"os"
@@ -38,6 +39,7 @@ func (t *teller) status() *status.Document {
 	d := t.d
 	d.APIVersion, d.Kind, d.StaleAfterSeconds = status.APIVersion, status.Kind, 90
 	d.ObservedTime = time.Now()
+	d.Phase = cmp.Or(d.Phase, status.Starting)
 	return &d
 }
 

@@ -98,6 +98,19 @@ func (c *AzureConfig) HoldsSecrets() bool {
 	return !c.ClientSecret.IsZero() || !c.ClientCertPassword.IsZero()
 }
 
+// A ConfigFile is a file that a field of azure.json names.
+type ConfigFile struct{ Field, Path string }
+
+// Files are the files that azure.json names, whether they are used or not.
+func (c *AzureConfig) Files() (all []ConfigFile) {
+	for _, f := range []ConfigFile{{"aadClientCertPath", c.ClientCertPath}, {"aadMSIDataPlaneIdentityPath", c.MSIDataPlanePath}} {
+		if f.Path != "" {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
 // Unused says which credentials in the file are not used, because another comes
 // first. Beside an identity of the machine or pod they are none to speak of: files
 // of the cloud provider have placeholders there.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	azlog "github.com/Azure/azure-sdk-for-go/sdk/azcore/log"
 	"go.uber.org/zap"
@@ -38,13 +39,13 @@ func runDoctor(ctx context.Context, args []string, stdout, stderr io.Writer) int
 	r.values["output"] = slices.Concat(r.values["output"], r.values["o"])
 	own := &commandReader{reader: *r, flags: doctorFlags}
 	output, timeout := own.choice("output", "table", "json"), own.duration("timeout")
-	id, faults := signIn(o, zap.NewNop())
-	all := slices.Concat(own.faults, faults, checkEnvironment())
-	if len(own.faults) > 0 {
-		all = append(all, "see azure-kms-plugin doctor --help")
+	silent := loggers{main: zap.NewNop(), rotation: zap.NewNop(), dropped: new(atomic.Uint64)}
+	_, id, faults := plan(o, own.faults, "see azure-kms-plugin doctor --help", silent)
+	if len(faults) == 0 {
+		faults = checkPorts(o)
 	}
-	if len(all) > 0 {
-		complain(stderr, all)
+	if len(faults) > 0 {
+		complain(stderr, faults)
 		return exitUsage
 	}
 	cfg, err := o.doctor(id)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -474,6 +475,53 @@ func TestDoctor_WrongUse(t *testing.T) {
 	require.Equal(t, 64, code)
 	require.Contains(t, stderr, `azure-kms-plugin: --output: "xml" is none of table, json`)
 	require.Contains(t, stderr, "azure-kms-plugin: --timeout: -1s must be more than 0")
+}
+
+// The same with a good azure.json: what is wrong is where the plugin would write and listen.
+func TestDoctor_WhatServeDoesNotStartWith(t *testing.T) {
+	dir := shortDir(t)
+	config := filepath.Join(dir, "azure.json")
+	require.NoError(t, os.WriteFile(config, []byte(goodConfig), 0o600))
+	base := append([]string{
+		"--config-file-path=" + config, "--listen-addr=unix://" + filepath.Join(dir, "k.sock"), "--healthz-port=0", "--metrics-addr=0", "--termination-log=",
+	}, goodKey...)
+	before := disk(t, dir)
+	for _, args := range [][]string{
+		{"--status-file=/nosuch/x"},
+		{"--status-file=" + config},
+		{"--status-file=" + dir},
+		{"--termination-log=" + config},
+		{"--metrics-addr=192.0.2.1:8095"},
+		{"--decrypt-key=https://kvlab.vault.azure.net/keys/k1", "--status-file=/dev/null"},
+	} {
+		all := append(slices.Clone(base), args...)
+		serveCode, _, serveErr := command(t, all...)
+		code, stdout, stderr := command(t, append([]string{"doctor"}, all...)...)
+		require.Equal(t, 64, serveCode, args)
+		require.Equal(t, 64, code, args)
+		require.Empty(t, stdout)
+		require.Equal(t, serveErr, stderr)
+		require.Equal(t, before, disk(t, dir))
+	}
+}
+
+// What a running plugin holds is no fault: doctor is made to run beside it.
+func TestDoctor_BesideAPluginWithTheSameFlags(t *testing.T) {
+	dir := shortDir(t)
+	args := []string{
+		"--healthz-port=" + freePort(t), "--metrics-addr=" + freePort(t), "--status-file=" + filepath.Join(dir, "status.json"), "--key-version=",
+	}
+	srv, _, version := newVault(t, vault.Config{})
+	_, err := srv.AzureJSON(dir)
+	require.NoError(t, err)
+	args[3] += version
+	prepare(t, dir, srv.Env(), args...).start(t).serving(t)
+	p := prepare(t, dir, srv.Env(), append(args, "--output=json")...)
+	p.cmd.Args = append([]string{p.cmd.Args[0], "doctor"}, p.cmd.Args[1:]...)
+	var out bytes.Buffer
+	p.cmd.Stdout = &out
+	require.NoError(t, p.cmd.Run(), p.stderr)
+	require.Equal(t, doctor.OK, stepOf(t, reported(t, out.String()), doctor.Socket).State)
 }
 
 // It ends when its time is up, whatever does not answer.

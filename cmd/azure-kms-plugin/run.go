@@ -77,7 +77,7 @@ func complain(w io.Writer, faults []string) string {
 	var b strings.Builder
 	for _, fault := range faults {
 		for line := range strings.Lines(fault) {
-			fmt.Fprintf(&b, "azure-kms-plugin: %s\n", strings.TrimRight(line, "\n"))
+			fmt.Fprintf(&b, "%s%s\n", wordsOfFault, strings.TrimRight(line, "\n"))
 		}
 	}
 	fmt.Fprint(w, b.String())

@@ -29,17 +29,9 @@ func serve(ctx context.Context, stop <-chan os.Signal, o options, faults []strin
 		return exitUsage
 	}
 
-	id, idFaults := signIn(o, logs.main)
-	all := slices.Concat(faults, idFaults, o.checkStatusFile(id.config), checkEnvironment())
+	p, id, faults := plan(o, faults, seeHelp, logs)
 	if len(faults) > 0 {
-		all = append(all, seeHelp)
-	}
-	if len(all) > 0 {
-		return refuse(all...)
-	}
-	p, err := assemble(o, id, logs)
-	if err != nil {
-		return refuse(err.Error())
+		return refuse(faults...)
 	}
 	listeners, faults := listen(o)
 	defer listeners.close()
@@ -57,12 +49,32 @@ func serve(ctx context.Context, stop <-chan os.Signal, o options, faults []strin
 	p.begin(o)
 	if err := p.run(ctx, stop, listeners, logs.main); err != nil {
 		logs.main.Error("serving ended", zap.Error(err))
-		lastWords(o.terminationLog, "serving ended: "+err.Error()+"\n")
+		lastWords(o.terminationLog, wordsOfEnd+err.Error()+"\n")
 		return exitFault
 	}
 	lastWords(o.terminationLog, lastState(p.report.Document()))
 	logs.main.Info("stopped")
 	return exitOK
+}
+
+// plan is all that comes before the first thing that others could notice: it reads flags
+// and files and wires the program. It returns every fault, those of the command line
+// first, for which help is where to look. What serve does not start with, doctor
+// finds by it too.
+func plan(o options, faults []string, help string, logs loggers) (*program, identity, []string) {
+	id, idFaults := signIn(o, logs.main)
+	all := slices.Concat(faults, idFaults, o.checkFiles(id.config), checkEnvironment())
+	if len(faults) > 0 {
+		all = append(all, help)
+	}
+	if len(all) > 0 {
+		return nil, id, all
+	}
+	p, err := assemble(o, id, logs)
+	if err != nil {
+		return nil, id, []string{err.Error()}
+	}
+	return p, id, nil
 }
 
 // identity is what azure.json and the files it names say.

@@ -26,6 +26,7 @@ func told(node string, change func(*status.Document)) []byte {
 		APIVersion: status.APIVersion, Kind: status.Kind, ObservedTime: time.Now().UTC(), StaleAfterSeconds: 90,
 		Instance: status.Instance{ID: "id-of-" + node, Node: node}, Phase: status.Usable, Answer: status.Answer{OK: true, Text: "ok"},
 		Key: "https://kvlab.vault.azure.net/keys/k1", KeyID: "x", Keys: []status.Key{{Version: v1, KeyID: "x", Role: status.RoleWrite}},
+		Conditions: []status.Condition{{Type: status.IsDegraded, Status: status.False, Reason: "AsExpected"}},
 	}
 	if change != nil {
 		change(d)
@@ -75,7 +76,7 @@ func TestStatus_ExitStatus(t *testing.T) {
 		d.Phase, d.Failure = status.Degraded, &status.Failure{Reason: "Throttled", Since: time.Now(), Text: "too many requests"}
 	}
 	old := func(d *status.Document) { d.ObservedTime = time.Now().Add(-time.Hour) }
-	other := func(d *status.Document) { d.KeyID, d.Keys = "y", nil }
+	other := func(d *status.Document) { d.KeyID, d.Keys = "y", []status.Key{{KeyID: "y", Role: status.RoleWrite}} }
 	well := teller(t, 200, told("node-1", nil))
 	silent, err := net.Listen("tcp", "127.0.0.1:0") // the kernel accepts, nobody answers
 	require.NoError(t, err)

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -14,7 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/zap"
 
+	"azure-kms-plugin/health"
 	"azure-kms-plugin/health/status"
+	"azure-kms-plugin/keyvault"
 )
 
 // The document is in the file and on the port; what is left behind at the end says how
@@ -22,7 +26,7 @@ import (
 func TestServe_StatusFile(t *testing.T) {
 	dir := shortDir(t)
 	file, last := filepath.Join(dir, "status.json"), filepath.Join(dir, "last")
-	require.NoError(t, os.WriteFile(last, []byte("what a container before had to say"), 0o666))
+	require.NoError(t, os.WriteFile(last, []byte("serving ended: what a container before had to say"), 0o666))
 	port := freePort(t)
 	p := prepare(t, dir, nil, "--status-file="+file, "--termination-log="+last, "--healthz-port="+port).start(t).serving(t)
 	require.Eventually(t, func() bool {
@@ -58,7 +62,7 @@ func TestServe_StatusFile(t *testing.T) {
 func TestServe_LastWordsOfAFault(t *testing.T) {
 	dir := shortDir(t)
 	last := filepath.Join(dir, "last")
-	require.NoError(t, os.WriteFile(last, []byte(strings.Repeat("x", 9000)), 0o666))
+	require.NoError(t, os.WriteFile(last, []byte("azure-kms-plugin: "+strings.Repeat("x", 9000)), 0o666))
 	p := prepare(t, dir, nil, "--termination-log="+last, "--key-name=no/key").start(t)
 	require.Equal(t, 64, p.exit(t))
 	text, err := os.ReadFile(last)
@@ -67,25 +71,82 @@ func TestServe_LastWordsOfAFault(t *testing.T) {
 	require.Contains(t, string(text), "--key-name")
 }
 
-// The state file is no place for the status, under any name.
-func TestServe_StatusFileIsTheStateFile(t *testing.T) {
+// No file that the plugin reads or keeps is written over by another, under any name and
+// by no detour; nothing is touched by saying so.
+func TestServe_FilesThatOverlap(t *testing.T) {
 	dir := shortDir(t)
-	o, faults := parse(append([]string{"--listen-addr=unix://" + dir + "/k.sock", "--termination-log="}, goodKey...))
+	in := func(name string) string { return filepath.Join(dir, name) }
+	config := strings.Replace(goodConfig, "{", fmt.Sprintf(`{"aadClientCertPath":%q,"aadMSIDataPlaneIdentityPath":%q,`, in("cert.new"), in("msi.new")), 1)
+	require.NoError(t, os.WriteFile(in("azure.json.new"), []byte(config), 0o600))
+	for _, name := range []string{"cert.new", "msi.new", "token.new", "certs.new"} {
+		require.NoError(t, os.WriteFile(in(name), []byte("CANARY"), 0o600))
+	}
+	require.NoError(t, os.Symlink(dir, in("link")))
+	t.Setenv("AZURE_FEDERATED_TOKEN_FILE", in("token.new"))
+	t.Setenv("SSL_CERT_FILE", in("certs.new"))
+	args := append([]string{"--listen-addr=unix://" + in("k.sock"), "--config-file-path=" + in("azure.json.new"), "--healthz-port=0", "--metrics-addr=0"}, goodKey...)
+	o, faults := parse(args)
 	require.Empty(t, faults)
-	cfg := filepath.Join(dir, "azure.json")
-	require.NoError(t, os.WriteFile(cfg, []byte(goodConfig), 0o600))
-	id, faults := signIn(options{configFile: cfg}, zap.NewNop())
+	id, faults := signIn(o, zap.NewNop())
 	require.Empty(t, faults)
-	o.statusFile = filepath.Join(dir, "status.json")
-	require.Empty(t, o.checkStatusFile(id.config))
 	state := o.memoryPath(id.config.Cloud())
-	link := filepath.Join(dir, "link")
-	require.NoError(t, os.Symlink(dir, link))
-	for _, path := range []string{state, filepath.Join(link, filepath.Base(state)), filepath.Join(link, "k.sock")} {
-		o.statusFile = path
-		faults := o.checkStatusFile(id.config)
-		require.Len(t, faults, 1)
-		require.Contains(t, faults[0], "--status-file: "+path+" is another file of this plugin")
+	require.NoError(t, os.WriteFile(state, []byte("{}"), 0o600))
+
+	others := map[string]string{
+		in("azure.json.new"): "--config-file-path", in("cert.new"): "aadClientCertPath of azure.json", in("msi.new"): "aadMSIDataPlaneIdentityPath of azure.json",
+		in("token.new"): "AZURE_FEDERATED_TOKEN_FILE", in("certs.new"): "SSL_CERT_FILE", in("k.sock"): "--listen-addr", state: "--state-dir", state + ".new": "--state-dir",
+	}
+	before := disk(t, dir)
+	for path, owner := range others {
+		for _, name := range []string{path, in("link/" + filepath.Base(path))} {
+			for flag, other := range map[string]string{"--status-file": "--termination-log=", "--termination-log": "--status-file=" + in("status.json")} {
+				code, _, stderr := command(t, append(args, other, flag+"="+name)...)
+				require.Equal(t, 64, code)
+				require.Contains(t, stderr, fmt.Sprintf("%s: %s is another file of this plugin, that of %s: give ", flag, name, owner))
+			}
+			before, isTemporary := strings.CutSuffix(name, ".new")
+			if !isTemporary || owner == "--state-dir" {
+				continue
+			}
+			code, _, stderr := command(t, append(args, "--termination-log=", "--status-file="+before)...)
+			require.Equal(t, 64, code)
+			require.Contains(t, stderr, fmt.Sprintf("--status-file: %s, by way of which %s is written, is another file of this plugin, that of %s: ", name, before, owner))
+		}
+	}
+	code, _, stderr := command(t, append(args, "--termination-log="+in("x"), "--status-file="+in("link/x"))...)
+	require.Equal(t, 64, code)
+	require.Contains(t, stderr, "that of --termination-log")
+	require.Equal(t, before, disk(t, dir))
+}
+
+// What replaces the state file must not pass through another file either.
+func TestServe_StateFileThatOverlaps(t *testing.T) {
+	dir := shortDir(t)
+	listen := append([]string{"--listen-addr=unix://" + filepath.Join(dir, "k.sock"), "--termination-log="}, goodKey...)
+	o, faults := parse(listen)
+	require.Empty(t, faults)
+	public, err := keyvault.ParseCloud("")
+	require.NoError(t, err)
+	config := health.TemporaryPath(o.memoryPath(public))
+	require.NoError(t, os.WriteFile(config, []byte(goodConfig), 0o600))
+	code, _, stderr := command(t, append(listen, "--config-file-path="+config)...)
+	require.Equal(t, 64, code)
+	require.Contains(t, stderr, "--state-dir: "+config+", by way of which ")
+	require.FileExists(t, config)
+}
+
+// A fault may hide what azure.json names: last words take the place of last words alone.
+func TestLastWords_OfAFaultThatHidesAFile(t *testing.T) {
+	dir := shortDir(t)
+	config, cert := filepath.Join(dir, "azure.json"), filepath.Join(dir, "cert.pem")
+	require.NoError(t, os.WriteFile(config, []byte(`{"aadClientCertPath":"`+cert+`"`), 0o600))
+	require.NoError(t, os.WriteFile(cert, []byte("-----BEGIN"), 0o600))
+	before := disk(t, dir)
+	for _, path := range []string{config, cert} {
+		code, _, stderr := command(t, append([]string{"--config-file-path=" + config, "--termination-log=" + path}, goodKey...)...)
+		require.Equal(t, 64, code)
+		require.Contains(t, stderr, "not valid JSON")
+		require.Equal(t, before, disk(t, dir))
 	}
 }
 
@@ -110,4 +171,21 @@ func TestLastWords(t *testing.T) {
 	again, err := os.ReadFile(path)
 	require.NoError(t, err)
 	require.Equal(t, text, again)
+
+	// Last words take the place of earlier ones and of nothing else.
+	words := lastState(&status.Document{Phase: status.Usable})
+	for _, earlier := range []string{words, complain(io.Discard, []string{"x"}), wordsOfEnd + "x"} {
+		require.NoError(t, os.WriteFile(path, []byte(earlier), 0o600))
+		lastWords(path, words)
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, words, string(text))
+	}
+	for _, other := range []string{"x", "{", "stopped", "a note of azure-kms-plugin: x"} {
+		require.NoError(t, os.WriteFile(path, []byte(other), 0o600))
+		lastWords(path, words)
+		text, err := os.ReadFile(path)
+		require.NoError(t, err)
+		require.Equal(t, other, string(text))
+	}
 }

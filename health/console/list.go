@@ -76,7 +76,10 @@ func row(i status.Item, now time.Time, instance, version func(*status.Document) 
 	if f := d.Failure; f != nil {
 		row[4], row[5] = Age(d.ObservedTime.Sub(f.Since)), short(f)
 	}
-	if d.Stale(now) {
+	switch {
+	case d.Ahead(now):
+		row[2], row[4], row[5] = "stale", "-", "clock ahead"
+	case d.Stale(now):
 		row[2], row[4], row[5] = "stale", Age(now.Sub(d.ObservedTime)), "was "+row[2]
 	}
 	return row
@@ -125,11 +128,17 @@ func detail(w io.Writer, i status.Item, now time.Time) {
 		Wrap(&b, "  ", Clean(i.Error, maxText), 0)
 	default:
 		switch {
-		case d.StaleAfterSeconds == 0:
+		case d.StaleAfterSeconds == 0 && !d.Ahead(now):
 			Wrap(&b, "  ", fmt.Sprintf("This is the last that it said, %s ago, at %s: it has been stopped.", Age(now.Sub(d.ObservedTime)), clock(d.ObservedTime)), 0)
+		case d.Ahead(now):
+			Wrap(&b, "  ", fmt.Sprintf("This says nothing about now: its clock is ahead of this machine's, %s where it is %s here. Set whichever of them is wrong.",
+				clock(d.ObservedTime), clock(now)), 0)
 		case d.Stale(now):
 			Wrap(&b, "  ", fmt.Sprintf("This was so %s ago, at %s, and says nothing about now: the process that wrote it may be gone. Look whether it runs.",
 				Age(now.Sub(d.ObservedTime)), clock(d.ObservedTime)), 0)
+		}
+		if d.Incomplete() {
+			Wrap(&b, "  ", "This does not say whether all is well: its answer, keyID, keys or conditions are missing. Is it a plugin's document?", 0)
 		}
 		failing(&b, d)
 		ill(&b, d)

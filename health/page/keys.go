@@ -112,4 +112,7 @@ func (p *Page) clients(d *status.Document) {
 		rows = append(rows, []Cell{Lines(name), Lines(told), Lines(p.When(&c.Since))})
 	}
 	p.Table([]string{"client", "last told", "since"}, rows)
+	if more := d.ClientCount - len(d.Clients); more > 0 {
+		p.Text(fmt.Sprintf("And %d more connections.", more))
+	}
 }

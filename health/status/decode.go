@@ -34,9 +34,14 @@ func Decode(r io.Reader) (*Document, error) {
 		return nil, fmt.Errorf("a status document of another version: %.40q, want %s", d.APIVersion, APIVersion)
 	case d.ObservedTime.IsZero():
 		return nil, errors.New("a status document without observedTime")
+	case d.Phase == "":
+		return nil, errors.New("a status document without phase")
 	}
 	return &d, nil
 }
+
+// notReported is the reason of a condition that a document does not have.
+const notReported = "NotReported"
 
 // Condition returns the condition of a type; one that is Unknown if there is none.
 func (d *Document) Condition(t ConditionType) Condition {
@@ -45,5 +50,5 @@ func (d *Document) Condition(t ConditionType) Condition {
 			return c
 		}
 	}
-	return Condition{Type: t, Status: Unknown, Reason: "NotReported"}
+	return Condition{Type: t, Status: Unknown, Reason: notReported}
 }

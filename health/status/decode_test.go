@@ -40,6 +40,7 @@ func TestDecode_Refuses(t *testing.T) {
 		"another kind":    {with(status.Kind, "SECRETCANARYSECRETCANARYSECRETCANARYSECRETCANARY!"), "its kind is"},
 		"another version": {with(status.APIVersion, "azure-kms-plugin/v9"), `another version: "azure-kms-plugin/v9"`},
 		"no time":         {with("observedTime", "observed"), "without observedTime"},
+		"no phase":        {with(`"phase":"Usable"`, `"phase":""`), "without phase"},
 		"too long":        {strings.Repeat(" ", 1<<20) + string(good), "more than 1048576 bytes"},
 		"a wrong type":    {with(`"phase":"Usable"`, `"phase":7`), "not the JSON"},
 	} {
@@ -69,21 +70,50 @@ func TestDocument_Exit(t *testing.T) {
 		require.Equal(t, exit, d.Exit(now), p)
 		require.Equal(t, 3, d.Exit(now.Add(time.Hour)), "%s, stale", p)
 	}
-	d := document(1, newer)
-	d.Alarms = []status.Alarm{{Severity: status.Warning}}
-	require.Equal(t, 0, d.Exit(now))
-	d.Alarms = []status.Alarm{{Severity: status.Critical}, {Severity: status.Warning}}
-	require.Equal(t, 1, d.Exit(now))
+	for name, tc := range map[string]struct {
+		exit   int
+		change func(*status.Document)
+	}{
+		"a warning": {0, func(d *status.Document) { d.Alarms = []status.Alarm{{Severity: status.Warning}} }},
+		"a critical alarm": {1, func(d *status.Document) {
+			d.Alarms = []status.Alarm{{Severity: status.Critical}, {Severity: status.Warning}}
+		}},
+		"a critical alarm that is not the first": {1, func(d *status.Document) {
+			d.Alarms = []status.Alarm{{Severity: status.Warning}, {Severity: status.Critical}}
+		}},
+		"an alarm of a later severity": {1, func(d *status.Document) { d.Alarms = []status.Alarm{{Severity: "fatal"}} }},
+		"an alarm without severity":    {1, func(d *status.Document) { d.Alarms = []status.Alarm{{}} }},
+		"Status fails":                 {1, func(d *status.Document) { d.Answer = status.Answer{Text: "KeyDisabled: x"} }},
+		"Degraded is True":             {1, func(d *status.Document) { condition(d, status.IsDegraded, status.True, "R", "m") }},
+		"Degraded is Unknown":          {1, func(d *status.Document) { condition(d, status.IsDegraded, status.Unknown, "R", "m") }},
+		"Degraded is a later word":     {1, func(d *status.Document) { condition(d, status.IsDegraded, "Maybe", "R", "m") }},
+		"the version is pinned":        {0, func(d *status.Document) { condition(d, status.KeyRotated, status.False, "Pinned", "m") }},
+		"no phase":                     {3, func(d *status.Document) { d.Phase = "" }},
+		"no answer":                    {3, func(d *status.Document) { d.Answer = status.Answer{} }},
+		"no conditions":                {3, func(d *status.Document) { d.Conditions = nil }},
+		"no condition Degraded":        {3, func(d *status.Document) { d.Conditions = d.Conditions[:2] }},
+		"no keys":                      {3, func(d *status.Document) { d.Keys = nil }},
+		"no key ID":                    {3, func(d *status.Document) { d.KeyID = "" }},
+	} {
+		require.Equal(t, tc.exit, edit(document(1, newer), tc.change).Exit(now), name)
+	}
 }
 
-// Staleness begins after the time that the document gives; one from the future, as of
-// a clock that is ahead, is not stale.
+// Staleness begins after the time that the document gives, and five minutes ahead of the
+// clock here: clocks differ, but not by that.
 func TestDocument_Stale(t *testing.T) {
 	d := document(1, newer)
 	edge := d.ObservedTime.Add(90 * time.Second)
 	require.False(t, d.Stale(edge))
 	require.True(t, d.Stale(edge.Add(time.Nanosecond)))
-	require.False(t, d.Stale(d.ObservedTime.Add(-time.Hour)))
+	edge = d.ObservedTime.Add(-5 * time.Minute)
+	require.False(t, d.Stale(edge))
+	require.True(t, d.Stale(edge.Add(-time.Nanosecond)))
+	d.ObservedTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+	require.True(t, d.Stale(now), "further than a duration reaches")
+	d = document(1, newer)
+	d.StaleAfterSeconds = -1
+	require.True(t, d.Stale(now))
 }
 
 func TestDocument_Condition(t *testing.T) {

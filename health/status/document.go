@@ -71,7 +71,10 @@ type Document struct {
 	Keys     []Key     `json:"keys"`
 	Rotation *Rotation `json:"rotation,omitempty"`
 
+	// Clients are those of the open connections that say most, MaxClients at most: API
+	// servers first, then the latest. ClientCount is how many are open in all.
 	Clients     []Client    `json:"clients"`
+	ClientCount int         `json:"clientCount"`
 	Activity    Activity    `json:"activity"`
 	Credentials Credentials `json:"credentials"`
 }
@@ -245,6 +248,10 @@ const (
 	RotationAdopted RotationState = "Adopted" // To writes
 	RotationPinned  RotationState = "Pinned"  // To is newer, and another version is pinned
 )
+
+// MaxClients bounds the clients in a document: whoever may open connections must not make
+// it larger than a reader takes.
+const MaxClients = 64
 
 // A Client is an open connection to the socket.
 type Client struct {

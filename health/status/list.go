@@ -50,12 +50,13 @@ type Summary struct {
 	ObservedTime time.Time `json:"observedTime"`
 	ExitStatus   int       `json:"exitStatus"`
 	// Replicas counts the distinct instances that a document tells of, Stale those
-	// of them whose newest document is too old; Unreadable counts items.
+	// of them whose newest document says nothing about now; Unreadable counts items.
 	Replicas   int `json:"replicas"`
 	Stale      int `json:"stale"`
 	Unreadable int `json:"unreadable"`
 	// Writers has one entry for each key ID under which replicas write now, the
-	// newest version first where that is known. Those that are stale are left out.
+	// newest version first where that is known. Those that are stale or whose Status
+	// fails are left out.
 	Writers []Writer `json:"writers"`
 	// Text says the same in sentences.
 	Text []string `json:"text"`
@@ -74,13 +75,17 @@ func NewList(now time.Time, items []Item) *List {
 	l := &List{APIVersion: APIVersion, Kind: ListKind, Items: items}
 	l.Summary = Summary{ObservedTime: now.UTC(), Writers: []Writer{}, Text: []string{}}
 	s := &l.Summary
-	all := replicas(items)
+	all := replicas(items, now)
 	s.Replicas = len(all)
 	var fresh []replica
+	ahead := 0
 	for _, r := range all {
 		s.ExitStatus = graver(s.ExitStatus, r.doc.Exit(now))
 		if r.doc.Stale(now) {
 			s.Stale++
+			if r.doc.Ahead(now) {
+				ahead++
+			}
 		} else {
 			fresh = append(fresh, r)
 		}
@@ -96,7 +101,7 @@ func NewList(now time.Time, items []Item) *List {
 	if len(s.Writers) > 1 {
 		s.ExitStatus = graver(s.ExitStatus, ExitDegraded)
 	}
-	s.Text = append(s.Text, sentences(s, all, fresh, newest)...)
+	s.Text = append(s.Text, sentences(s, all, fresh, newest, ahead)...)
 	return l
 }
 
@@ -110,7 +115,7 @@ func graver(a, b int) int {
 // Newest reports whether no other item has a newer document of the same instance as
 // the one at an index, which must have one.
 func (l *List) Newest(index int) bool {
-	return slices.ContainsFunc(replicas(l.Items), func(r replica) bool { return r.doc == l.Items[index].Document })
+	return slices.ContainsFunc(replicas(l.Items, l.Summary.ObservedTime), func(r replica) bool { return r.doc == l.Items[index].Document })
 }
 
 // A replica is one instance, by its newest document.
@@ -121,8 +126,15 @@ type replica struct {
 }
 
 // replicas finds the distinct instances. Two URLs may lead to one; a document
-// without an instance ID is one by itself.
-func replicas(items []Item) (all []replica) {
+// without an instance ID is one by itself. One from the future, which a wrong clock has
+// made, does not hide one that can be dated.
+func replicas(items []Item, now time.Time) (all []replica) {
+	newer := func(a, b *Document) bool {
+		if a.Ahead(now) != b.Ahead(now) {
+			return b.Ahead(now)
+		}
+		return a.ObservedTime.After(b.ObservedTime)
+	}
 	for _, item := range items {
 		if item.Document == nil {
 			continue
@@ -134,7 +146,7 @@ func replicas(items []Item) (all []replica) {
 			continue
 		}
 		all[i].sources = append(all[i].sources, item.Source)
-		if item.Document.ObservedTime.After(all[i].doc.ObservedTime) {
+		if newer(item.Document, all[i].doc) {
 			all[i].doc = item.Document
 		}
 	}
@@ -156,6 +168,10 @@ func replicas(items []Item) (all []replica) {
 	return all
 }
 
+// writes reports whether kube-apiserver writes by this replica: under no version it
+// cannot, and where Status fails it does not.
+func (r replica) writes() bool { return r.doc.KeyID != "" && r.doc.Answer.OK }
+
 // WriteVersion is the version that KeyID stands for; empty if the document does not say.
 func (d *Document) WriteVersion() string {
 	for _, k := range d.Keys {
@@ -169,7 +185,7 @@ func (d *Document) WriteVersion() string {
 // writers groups replicas by key ID.
 func writers(fresh []replica, newest ages) (all []Writer) {
 	for _, r := range fresh {
-		if r.doc.KeyID == "" {
+		if !r.writes() {
 			continue
 		}
 		i := slices.IndexFunc(all, func(w Writer) bool { return w.KeyID == r.doc.KeyID })

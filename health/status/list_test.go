@@ -113,6 +113,7 @@ func TestList(t *testing.T) {
 		condition(d, status.DecryptionReady, status.False, "KeyDisabled", "version "+older+" cannot be read")
 	}
 	stale := func(d *status.Document) { d.ObservedTime = *at(195 * time.Minute) }
+	ahead := func(d *status.Document) { d.ObservedTime = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC) }
 	starting := func(d *status.Document) {
 		d.Phase, d.KeyID, d.Keys = status.Starting, "", nil
 		d.Answer = status.Answer{Text: "Starting: the first answer of the vault has not come yet"}
@@ -140,6 +141,12 @@ func TestList(t *testing.T) {
 		"stale": {3, []status.Item{
 			{Source: "/var/lib/azure-kms/status.json", Document: edit(lost(document(1, newer)), stale)}, item(document(2, newer)),
 		}},
+		"all but one lost": {2, []status.Item{item(lost(document(1, newer))), item(document(2, newer)), item(lost(document(3, older)))}},
+		"ahead": {3, []status.Item{
+			{Source: "/var/lib/azure-kms/status.json", Document: edit(document(1, newer), ahead)}, item(document(2, newer)),
+		}},
+		"incomplete":      {3, []status.Item{item(edit(document(1, newer), func(d *status.Document) { d.Keys, d.Conditions = nil, nil }))}},
+		"ahead and not":   {0, []status.Item{{Source: "/run/kms/status.json", Document: edit(document(1, newer), ahead)}, item(document(1, newer))}},
 		"starting":        {3, []status.Item{item(edit(document(1, newer), starting)), item(document(2, newer))}},
 		"an alarm":        {1, []status.Item{item(edit(document(1, newer), oldVersion))}},
 		"two ways to one": {0, []status.Item{item(document(1, newer)), {Source: "http://10.0.0.1:8787/status", Document: document(1, newer)}}},

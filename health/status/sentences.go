@@ -7,7 +7,7 @@ import (
 )
 
 // sentences say who is on which key, who lags, and of what nothing is known.
-func sentences(s *Summary, all, fresh []replica, newest ages) (text []string) {
+func sentences(s *Summary, all, fresh []replica, newest ages, ahead int) (text []string) {
 	switch {
 	case len(s.Writers) == 0:
 	case len(s.Writers) == 1:
@@ -20,6 +20,9 @@ func sentences(s *Summary, all, fresh []replica, newest ages) (text []string) {
 	if idle := slices.DeleteFunc(slices.Clone(fresh), func(r replica) bool { return r.doc.KeyID != "" }); len(idle) > 0 {
 		text = append(text, fmt.Sprintf("%s %s no version to write with.", joined(names(idle)), verb(len(idle), "has", "have")))
 	}
+	if barred := slices.DeleteFunc(slices.Clone(fresh), func(r replica) bool { return r.doc.KeyID == "" || r.writes() }); len(barred) > 0 {
+		text = append(text, fmt.Sprintf("%s cannot write now: %s fails.", joined(names(barred)), verb(len(barred), "its Status", "their Status")))
+	}
 	for _, r := range all {
 		if len(r.sources) > 1 {
 			text = append(text, fmt.Sprintf("%s lead to one replica, %s: it is counted once.", joined(r.sources), r.name))
@@ -30,8 +33,11 @@ func sentences(s *Summary, all, fresh []replica, newest ages) (text []string) {
 		if s.Unreadable > 0 {
 			why = append(why, fmt.Sprintf("%d could not be read", s.Unreadable))
 		}
-		if s.Stale > 0 {
-			why = append(why, fmt.Sprintf("%d %s out of date", s.Stale, verb(s.Stale, "is", "are")))
+		if old := s.Stale - ahead; old > 0 {
+			why = append(why, fmt.Sprintf("%d %s out of date", old, verb(old, "is", "are")))
+		}
+		if ahead > 0 {
+			why = append(why, fmt.Sprintf("%d %s from the future", ahead, verb(ahead, "is", "are")))
 		}
 		text = append(text, fmt.Sprintf("Nothing is known now of %d of %d: %s.", unknown, s.Replicas+s.Unreadable, joined(why)))
 	}

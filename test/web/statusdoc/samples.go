@@ -50,6 +50,7 @@ func Samples(now time.Time) map[status.Phase]*status.Document {
 	s.Answer = status.Answer{Text: "Unreachable: kv-prod.vault.azure.net, key etcd: the first probe has not been answered yet"}
 	s.LastSuccessTime, s.Rotation = nil, nil
 	s.KeyID, s.KeyIDHash, s.RemoteKeyID = "", "", ""
+	s.ClientCount = 0
 	s.Keys, s.Clients, s.Alarms = []status.Key{}, []status.Client{}, []status.Alarm{}
 	s.Activity = status.Activity{MetadataAccess: true}
 	for _, t := range status.ConditionTypes() {
@@ -154,6 +155,7 @@ func usable(now time.Time) *status.Document {
 		{PID: 1812, APIServer: true, KeyID: d.KeyID, Since: now.Add(-72 * time.Hour)},
 		{PID: 2290, KeyID: d.Keys[1].KeyID, Since: now.Add(-51 * time.Hour)},
 	}
+	d.ClientCount = len(d.Clients)
 	d.Conditions = make([]status.Condition, len(status.ConditionTypes()))
 	for i, t := range status.ConditionTypes() {
 		d.Conditions[i].Type = t
