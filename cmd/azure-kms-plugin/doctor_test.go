@@ -283,7 +283,7 @@ func TestDoctor_Finds(t *testing.T) {
 		},
 		"expired": {
 			change: options(vault.KeyOptions{Created: time.Now().Add(-time.Hour), Expires: time.Now().Add(-time.Minute)}), args: any,
-			code: 1, step: doctor.Validity, reason: keyvault.KeyExpired, says: "move its expiry date or change to a new version",
+			code: 1, step: doctor.Validity, reason: keyvault.KeyExpired, says: "change to a new version (az keyvault key rotate",
 		},
 		"not yet valid": {
 			change: options(vault.KeyOptions{NotBefore: time.Now().Add(time.Hour)}), args: newest,

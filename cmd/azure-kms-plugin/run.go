@@ -15,9 +15,9 @@ var commands = []string{"serve", "status", "doctor", "version"}
 // run is the whole program but for the exit. It ends when ctx does or when
 // stop delivers; a second delivery ends it at once.
 func run(ctx context.Context, stop <-chan os.Signal, args []string, stdout, stderr io.Writer) int {
-	command := commands[0]
+	command, named := commands[0], false
 	if len(args) > 0 && args[0] != "" && args[0][0] != '-' {
-		command, args = args[0], args[1:]
+		command, args, named = args[0], args[1:], true
 	}
 	if command == "help" {
 		printUsage(stdout)
@@ -34,6 +34,10 @@ func run(ctx context.Context, stop <-chan os.Signal, args []string, stdout, stde
 		defer cancel()
 		if command == "status" {
 			return runStatus(ctx, args, stdout, stderr)
+		}
+		if slices.ContainsFunc(stray(args, doctorFlags...), meansStatus) && !asksForHelp(args) {
+			complain(stderr, []string{"doctor takes no argument; did you mean status?", "see azure-kms-plugin doctor --help"})
+			return exitUsage
 		}
 		return runDoctor(ctx, args, stdout, stderr)
 	}
@@ -52,6 +56,10 @@ func run(ctx context.Context, stop <-chan os.Signal, args []string, stdout, stde
 		}
 		fmt.Fprintln(stdout, versionLine(build()))
 		return exitOK
+	}
+	if late := lateCommand(args); late != "" && !named {
+		lastWords(o.terminationLog, complain(stderr, []string{"the command comes first: azure-kms-plugin " + late + " [flags]"}))
+		return exitUsage
 	}
 	return serve(ctx, stop, o, faults, stderr)
 }

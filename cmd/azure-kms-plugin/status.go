@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -17,6 +18,12 @@ import (
 var statusFlags = []flagSpec{
 	{"output", "table|json", "table", "how to show it; -o is short for it"},
 	{"timeout", "duration", "3s", "how long each replica may take; all are asked at once"},
+}
+
+// asArgument are flags of serve that say where a document is.
+var asArgument = map[string]string{
+	"healthz-port": "give it as an argument, as in azure-kms-plugin status 127.0.0.1:8787",
+	"status-file":  "give it as an argument, as in azure-kms-plugin status /run/azure-kms/status.json",
 }
 
 // defaultSource is where a plugin of this machine says how it is.
@@ -105,7 +112,8 @@ func commandLine(flags []flagSpec, args []string) (r *commandReader, rest []stri
 			r.faults = append(r.faults, fmt.Sprintf("%q is not a flag: write --name=value", cut(left[0])))
 			left = left[1:]
 		default:
-			r.fault(flagName(args[len(args)-len(left)-1]), "there is no such flag")
+			name := flagName(args[len(args)-len(left)-1])
+			r.fault(name, "%s", cmp.Or(asArgument[name], "there is no such flag"))
 		}
 		args = left
 	}

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -23,18 +24,26 @@ type source struct {
 	path string
 }
 
-// parseSource reads an argument of the status command: a URL, a host and a port, or
-// else the path of a file. A URL with a user is refused without being quoted.
+// whatToGive is what to give the status command in place of another file.
+const whatToGive = "give the host and the --healthz-port, as in 127.0.0.1:8787, or the file of --status-file"
+
+// parseSource reads an argument of the status command: a URL, a host and a port, a port
+// of this machine, or else the path of a file. A URL with a user is refused without
+// being quoted.
 func parseSource(arg string) (source, string) {
 	s := clean(arg)
 	scheme, _, isURL := strings.Cut(s, "://")
 	switch {
 	case s == "":
 		return source{}, "an argument is empty: give a URL, a host and its port, or a file"
+	case isPort(strings.TrimPrefix(s, ":")):
+		return source{url: "http://127.0.0.1:" + strings.TrimPrefix(s, ":") + "/status"}, ""
 	case !isURL && hasPort(s):
 		return source{url: "http://" + s + "/status"}, ""
 	case !isURL:
 		return source{path: s}, ""
+	case scheme == "unix":
+		return source{}, "an argument is the KMS socket, which has no status document: " + whatToGive
 	case scheme != "http" && scheme != "https":
 		return source{}, "an argument is a URL of neither http nor https: write http://<host>:<port>/status"
 	}
@@ -48,6 +57,11 @@ func parseSource(arg string) (source, string) {
 	return source{url: u.String()}, ""
 }
 
+func isPort(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 16)
+	return err == nil
+}
+
 func (s source) String() string { return s.url + s.path }
 
 // read reads the document. What keeps it from that is part of the item.
@@ -55,10 +69,22 @@ func (s source) read(ctx context.Context, timeout time.Duration) status.Item {
 	item := status.Item{Source: s.String()}
 	if s.url != "" {
 		item.Document, item.Reason, item.Error = fetch(ctx, s.url, timeout)
+		if item.Reason == status.BadStatus || item.Reason == status.NotDocument {
+			item.Error += s.elsewhere()
+		}
 	} else {
 		item.Document, item.Reason, item.Error = load(s.path)
 	}
 	return item
+}
+
+// elsewhere says where the document is, for a URL that leads to something else.
+func (s source) elsewhere() string {
+	u, err := url.Parse(s.url)
+	if err != nil || strings.HasSuffix(u.Path, "/status") {
+		return ""
+	}
+	return "; ask for /status: " + u.Scheme + "://" + u.Host + "/status"
 }
 
 // fetch asks a plugin. It goes there directly and nowhere else: a proxy knows
@@ -129,6 +155,9 @@ func unreached(ctx context.Context, err error, timeout time.Duration) (status.Un
 
 // load reads a status file. It never waits for a pipe.
 func load(path string) (*status.Document, status.Unread, string) {
+	if info, err := os.Stat(path); err == nil && info.Mode()&fs.ModeSocket != 0 {
+		return nil, status.NotDocument, "it is a socket, such as that on which KMS is served to kube-apiserver: " + whatToGive
+	}
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
@@ -137,6 +166,11 @@ func load(path string) (*status.Document, status.Unread, string) {
 			text = "there is no such file; if it is a host, write its port too, as in " + path + ":8787"
 		}
 		return nil, status.NoSuchFile, text
+	case strings.HasSuffix(path, ".state"):
+		if err == nil {
+			f.Close()
+		}
+		return nil, status.NotDocument, "it is the state file, which the plugin keeps for itself, and not the status file: " + whatToGive
 	case errors.Is(err, fs.ErrPermission):
 		return nil, status.Forbidden, fmt.Sprintf("it may not be read by uid %d, gid %d: be root or the user of the plugin", os.Geteuid(), os.Getegid())
 	case err != nil:

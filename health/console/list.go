@@ -74,7 +74,13 @@ func row(i status.Item, now time.Time, instance, version func(*status.Document) 
 		row[0] = label(i.Source)
 	}
 	if f := d.Failure; f != nil {
-		row[4], row[5] = Age(d.ObservedTime.Sub(f.Since)), short(f)
+		since := f.Since
+		if d.Phase == status.Lost && f.LossTime != nil {
+			since = *f.LossTime
+		}
+		row[4], row[5] = Age(d.ObservedTime.Sub(since)), short(f)
+	} else if a, _ := d.Alarming(); a != nil && d.Phase == status.Usable {
+		row[2], row[5] = row[2]+", alarm", Clean(a.Reason, 40)
 	}
 	switch {
 	case d.Ahead(now):
@@ -163,10 +169,6 @@ func clock(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
 // failing tells what stands between the plugin and its key.
 func failing(w io.Writer, d *status.Document) {
-	told := "kube-apiserver is told ok"
-	if !d.Answer.OK {
-		told = "kube-apiserver is told of it"
-	}
 	f := d.Failure
 	if f == nil {
 		if !d.Answer.OK {
@@ -174,19 +176,38 @@ func failing(w io.Writer, d *status.Document) {
 		}
 		return
 	}
-	head := fmt.Sprintf("%s since %s: %s", d.Phase, clock(f.Since), full(f))
+	head := fmt.Sprintf("%s: %s, failing since %s", d.Phase, full(f), clock(f.Since))
+	if d.Phase == status.Lost && f.LossTime != nil {
+		head += ", lost since " + clock(*f.LossTime)
+	}
 	Wrap(w, "  ", Clean(head, 300), 4)
 	Wrap(w, "    ", Clean(f.Text, maxText), 0)
-	switch {
-	case f.LossTime != nil && d.Phase == status.Lost:
-		told += fmt.Sprintf("; it counts as a loss since %s, until a decrypt succeeds", clock(*f.LossTime))
-	case f.LossTime != nil:
-		told += fmt.Sprintf("; it counts as a loss from %s on, unless a decrypt succeeds before", clock(*f.LossTime))
-	}
-	Wrap(w, "    ", told, 0)
+	Wrap(w, "    ", told(d), 0)
 	if f.ScheduledPurgeTime != nil {
 		Wrap(w, "    ", "the vault destroys the key at "+clock(*f.ScheduledPurgeTime), 0)
 	}
+	if f.OnTheWay() {
+		Wrap(w, "    ", status.SeeDoctor, 0)
+	}
+}
+
+// told says what kube-apiserver gets to know of the failure, and until when.
+func told(d *status.Document) string {
+	loss := d.Failure.LossTime
+	switch {
+	case d.Phase == status.Starting:
+		return "kube-apiserver is told of it: Status fails until the first decrypt succeeds"
+	case d.Phase == status.Lost:
+		return "kube-apiserver is told of it: Status fails until a decrypt succeeds"
+	}
+	text := "kube-apiserver is told ok"
+	if !d.Answer.OK {
+		text = "kube-apiserver is told of it"
+	}
+	if loss != nil {
+		text += fmt.Sprintf("; it counts as a loss from %s on, unless a decrypt succeeds before", clock(*loss))
+	}
+	return text
 }
 
 // good reports whether a condition is as it should be.

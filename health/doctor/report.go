@@ -113,11 +113,35 @@ func verdict(f Step) (exit int, text string) {
 	case keyvault.KindKeyState:
 		return status.ExitLost, at + "the vault answers, and the key cannot be used as it is."
 	case keyvault.KindRefusal:
-		return status.ExitLost, at + "somebody says no. That stays so until it is mended; a new permission takes minutes to work."
+		return status.ExitLost, at + refused(f.Reason)
 	case keyvault.KindUnwritable:
 		return status.ExitDegraded, at + "what is encrypted can be read, and nothing new can be encrypted."
 	}
 	return status.ExitUnknown, at + "whether the key can be used is not known."
+}
+
+func refused(r keyvault.Reason) string {
+	switch r {
+	case keyvault.VaultNotFound:
+		return "the name does not exist. That stays so until it is mended."
+	case keyvault.AccessDenied:
+		return "somebody says no. That stays so until it is mended; a new permission takes minutes to work."
+	}
+	return "somebody says no. That stays so until it is mended."
+}
+
+// served adds what a plugin that is well says of a walk that is not: the way is there,
+// and this shell does not take it.
+func (r *Report) served() {
+	f := r.failure()
+	if f == nil {
+		return
+	}
+	switch f.Reason.Kind() {
+	case keyvault.KindRefusal, keyvault.KindFault:
+		r.Text += " The plugin that serves here answers ok: does it have another environment (HTTPS_PROXY, SSL_CERT_FILE) or other flags?" +
+			" If not, its grace is not over yet: see azure-kms-plugin status."
+	}
 }
 
 // maxText bounds one text on a terminal.

@@ -119,6 +119,7 @@ func (w *walk) serving(ctx context.Context) Step {
 	took := millis(time.Since(start))
 	switch st := status.Convert(err); {
 	case err == nil && answer.Healthz == "ok":
+		w.served = true
 		return w.compared(answer.KeyId, took)
 	case err == nil:
 		return Step{Name: Socket, State: Warn, Text: "a plugin serves at " + w.Socket + ", and its Status says: " + answer.Healthz, Remedy: "look at its log"}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	kmsapi "k8s.io/kms/apis/v2"
 
 	"azure-kms-plugin/health/doctor"
+	"azure-kms-plugin/keyvault"
 )
 
 // A plugin answers Status as a test wants it.
@@ -118,4 +120,35 @@ func TestWalk_NewestNotYetAdopted(t *testing.T) {
 	s := find(t, doctor.Walk(t.Context(), cfg), doctor.Socket)
 	require.Equal(t, doctor.Note, s.State, "it was changed lately")
 	require.Contains(t, s.Text, "writes from 2026-12-01T12:02:00Z on")
+}
+
+// A walk that ends where a plugin that serves does not may have another environment.
+func TestWalk_ThePluginIsWell(t *testing.T) {
+	const hint = "does it have another environment (HTTPS_PROXY, SSL_CERT_FILE) or other flags?"
+	serving := &plugin{answer: &kmsapi.StatusResponse{Healthz: "ok", KeyId: "abc"}}
+	ill := &plugin{err: status.Error(codes.Unavailable, "VaultNotFound: so")}
+	for _, tc := range []struct {
+		reason keyvault.Reason
+		served *plugin
+		says   string
+		hint   bool
+	}{
+		{keyvault.VaultNotFound, serving, "the name does not exist.", true},
+		{keyvault.VaultNotFound, ill, "the name does not exist.", false},
+		{keyvault.AccessDenied, serving, "a new permission takes minutes to work.", true},
+		{keyvault.NetworkDenied, ill, "somebody says no. That stays so until it is mended.", false},
+		{keyvault.Unreachable, serving, "whether the key can be used is not known.", true},
+		{keyvault.KeyDisabled, serving, "the key cannot be used as it is.", false},
+	} {
+		cfg, v, _ := well(t)
+		v.encrypt = refusal(tc.reason)
+		serve(t, cfg.Socket, tc.served)
+		r := doctor.Walk(t.Context(), cfg)
+		require.Contains(t, r.Text, tc.says)
+		require.Equal(t, tc.hint, strings.Contains(r.Text, hint), r.Text)
+		require.Equal(t, tc.reason == keyvault.AccessDenied, strings.Contains(r.Text, "minutes"))
+	}
+	cfg, _, _ := well(t)
+	serve(t, cfg.Socket, serving)
+	require.NotContains(t, doctor.Walk(t.Context(), cfg).Text, hint)
 }

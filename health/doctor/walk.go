@@ -53,6 +53,8 @@ type walk struct {
 	report *Report
 	// ended is set by the first step that failed.
 	ended bool
+	// served: the Status of a plugin at the socket is ok.
+	served bool
 
 	key        keyvault.Ref // with its version, once that is known
 	attributes *keyvault.Attributes
@@ -77,6 +79,9 @@ func Walk(ctx context.Context, cfg Config) *Report {
 	}
 	w.report.Key = w.key.URL()
 	w.report.conclude()
+	if w.served {
+		w.report.served()
+	}
 	return w.report
 }
 

@@ -3,25 +3,26 @@ package page
 import (
 	"cmp"
 	"fmt"
+	"strings"
 
 	"azure-kms-plugin/health/status"
 )
 
-func (p *Page) keys(keys []status.Key) {
+func (p *Page) keys(d *status.Document) {
 	p.Section("Key versions")
-	if len(keys) == 0 {
+	if len(d.Keys) == 0 {
 		p.Text("None is known yet.")
 		return
 	}
 	var rows [][]Cell
-	for _, k := range keys {
+	for _, k := range d.Keys {
 		role := map[status.Role]string{
 			status.RoleWrite: "write: new data is written under it",
 			status.RoleNext:  "next: newer than the one that writes",
 			status.RoleRead:  "read: older data may be under it",
 		}[k.Role]
 		rows = append(rows, []Cell{
-			Lines(k.Version, k.URL, "key ID "+k.KeyID), Lines(cmp.Or(role, string(k.Role))), p.vaultSays(k), p.use(k),
+			Lines(k.Version, k.URL, "key ID "+k.KeyID), Lines(cmp.Or(role, string(k.Role))), p.vaultSays(k, d), p.use(k),
 		})
 	}
 	p.Table([]string{"version", "role", "in the vault", "used by kube-apiserver"}, rows)
@@ -35,7 +36,20 @@ func dated(name, when string) string {
 	return name + " " + when
 }
 
-func (p *Page) vaultSays(k status.Key) Cell {
+// gone is why an older look at a version proves nothing any more: the vault has not
+// had the key since. Empty if it has, or for another key.
+func gone(k status.Key, d *status.Document) string {
+	f := d.Failure
+	if f == nil || f.Reason != "KeyDeleted" && f.Reason != "KeyNotFound" || k.AttributesTime != nil && k.AttributesTime.After(f.Since) {
+		return ""
+	}
+	if prefix := d.Key + "/"; len(k.URL) < len(prefix) || !strings.EqualFold(k.URL[:len(prefix)], prefix) {
+		return ""
+	}
+	return f.Reason
+}
+
+func (p *Page) vaultSays(k status.Key, d *status.Document) Cell {
 	more := []string{
 		dated("created", p.When(k.CreatedTime)), dated("not before", p.When(k.NotBeforeTime)), dated("expires", p.When(k.ExpiryTime)),
 		dated("destroyed", p.When(k.ScheduledPurgeTime)), dated("recovery:", k.RecoveryLevel), dated("seen", p.When(k.AttributesTime)),
@@ -44,6 +58,8 @@ func (p *Page) vaultSays(k status.Key) Cell {
 	switch {
 	case k.Reason != "":
 		word, tone = "cannot be used: "+k.Reason, Bad
+	case gone(k, d) != "" && k.Enabled != nil && *k.Enabled:
+		word, tone = gone(k, d)+"; enabled when last seen", Attention
 	case k.Enabled != nil && *k.Enabled:
 		word, tone = "enabled", Good
 	case k.Enabled != nil:

@@ -3,6 +3,8 @@ package page
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"azure-kms-plugin/health/status"
@@ -10,22 +12,18 @@ import (
 
 // Status is the page of one plugin, made from its document.
 func Status(d *status.Document) []byte {
-	tone, meaning := phase(d.Phase)
-	state := string(d.Phase)
-	if d.Failure != nil {
-		state += " (" + d.Failure.Reason + ")"
-	}
+	tone, state, sentences := summary(d)
 	p := New(Frame{
 		Title:   state + " - " + d.Key + " - azure-kms-plugin",
 		Heading: "azure-kms-plugin on " + d.Instance.Node + ", for the key " + d.Key,
 		Made:    d.ObservedTime,
 	})
-	p.Banner(tone, cmp.Or(state, "Unknown"), meaning)
-	p.failure(d.Failure)
-	p.alarms(d.Alarms)
+	p.Banner(tone, state, sentences...)
+	p.failure(d)
+	p.alarms(d)
 	p.told(d)
-	p.conditions(d.Conditions)
-	p.keys(d.Keys)
+	p.conditions(d)
+	p.keys(d)
 	p.rotation(d)
 	p.clients(d)
 	p.activity(d)
@@ -33,54 +31,67 @@ func Status(d *status.Document) []byte {
 	return p.Bytes()
 }
 
-// phase says how good a phase is and what it means for the cluster.
-func phase(p status.Phase) (Tone, string) {
-	switch p {
-	case status.Starting:
-		return Unknown, "Whether the key can be used is not known yet. kube-apiserver is told to wait."
-	case status.Usable:
-		return Good, "The key works. Secrets can be read and written."
-	case status.Degraded:
-		return Attention, "The key cannot be used as it should, and the cluster does not feel it yet: kube-apiserver goes on with what it holds in memory."
-	case status.ReadOnly:
-		return Attention, "The key still decrypts, and refuses to encrypt. Reads and API servers that run go on; one that is restarted cannot write secrets. Do not restart kube-apiserver before this is mended."
-	case status.CutOff:
-		return Bad, "Data that another API server has written cannot be opened here. kube-apiserver is told that this node is not ready, so that the others serve in its place."
-	case status.Lost:
-		return Bad, "The key is lost or refused. kube-apiserver is told so, and stops writing secrets until the key decrypts again. Do not restart kube-apiserver: it would forget what it can still read."
-	}
-	return Unknown, "This page does not know the state that it was given."
-}
-
-func (p *Page) failure(f *status.Failure) {
+func (p *Page) failure(d *status.Document) {
+	f := d.Failure
 	if f == nil {
 		return
 	}
 	p.Section("What is wrong, and what to do")
 	p.Text(f.Text)
+	if f.OnTheWay() {
+		p.Text(status.SeeDoctor)
+	}
 	kind := map[string]string{
 		"KeyState": "the vault says so of the key", "Refusal": "the vault or the directory says no",
 		"Fault": "no useful answer; says nothing about the key", "Unwritable": "the key refuses to encrypt",
 	}[f.Kind]
-	loss := "never: it is not a loss"
-	if f.LossTime != nil {
-		loss = p.When(f.LossTime) + ", if no decrypt succeeds before"
-		if !f.LossTime.After(p.made) {
-			loss = p.When(f.LossTime)
-		}
+	if f.Reason == "VaultNotFound" {
+		kind = "the vault's name does not exist"
 	}
 	p.Facts(
-		Fact{"reason", f.Reason}, Fact{"kind", kind}, Fact{"cause", f.Cause}, Fact{"since", p.When(&f.Since)},
-		Fact{"obeyed as a loss", loss}, Fact{"destroyed by the vault", p.When(f.ScheduledPurgeTime)},
+		Fact{"reason", f.Reason}, Fact{"kind", kind}, Fact{"cause", f.Cause}, Fact{"failing since", p.When(&f.Since)},
+		p.loss(d), Fact{"destroyed by the vault", p.When(f.ScheduledPurgeTime)},
 	)
 }
 
-func (p *Page) alarms(alarms []status.Alarm) {
-	if len(alarms) == 0 {
+// loss is since when, or from when on, a failure counts as a loss.
+func (p *Page) loss(d *status.Document) Fact {
+	at := d.Failure.LossTime
+	switch {
+	case d.Phase == status.Starting:
+		return Fact{"Status fails", "until the first decrypt succeeds"}
+	case at == nil:
+		return Fact{"counts as a loss", "never"}
+	case d.Phase == status.Lost:
+		return Fact{"lost since", p.When(at)}
+	}
+	return Fact{"counts as a loss from", p.When(at) + ", if no decrypt succeeds before"}
+}
+
+// briefly leaves out of a text what stands above it, as one page says it once.
+func briefly(text string, above ...string) string {
+	for _, s := range above {
+		if s != "" {
+			text = strings.ReplaceAll(text, s, "see above")
+		}
+	}
+	return text
+}
+
+// failing is the text of the failure; empty for none.
+func failing(d *status.Document) string {
+	if d.Failure == nil {
+		return ""
+	}
+	return d.Failure.Text
+}
+
+func (p *Page) alarms(d *status.Document) {
+	if len(d.Alarms) == 0 {
 		return
 	}
 	p.Section("Alarms")
-	for _, a := range alarms {
+	for _, a := range d.Alarms {
 		tone := Attention
 		if a.Severity == status.Critical {
 			tone = Bad
@@ -89,24 +100,28 @@ func (p *Page) alarms(alarms []status.Alarm) {
 		if a.Version != "" {
 			head += ", version " + a.Version
 		}
-		p.Note(tone, head, a.Text)
+		p.Note(tone, head, briefly(a.Text, failing(d)))
 	}
 }
 
 // told is what the others see.
 func (p *Page) told(d *status.Document) {
 	p.Section("What kube-apiserver is told")
-	if d.Answer.OK {
-		p.Facts(Fact{"Status", "ok"}, Fact{"last proof that the key decrypts", cmp.Or(p.When(d.LastSuccessTime), "never")})
-		return
+	answer := "ok"
+	if !d.Answer.OK {
+		answer = "not ok: " + briefly(d.Answer.Text, failing(d))
 	}
-	p.Facts(Fact{"Status", "not ok: " + d.Answer.Text}, Fact{"last proof that the key decrypts", cmp.Or(p.When(d.LastSuccessTime), "never")})
+	p.Facts(Fact{"Status", answer}, Fact{"last proof that the key decrypts", cmp.Or(p.When(d.LastSuccessTime), "never")})
 }
 
-func (p *Page) conditions(conditions []status.Condition) {
+func (p *Page) conditions(d *status.Document) {
 	p.Section("Conditions")
+	above := []string{failing(d)}
+	for _, a := range d.Alarms {
+		above = append(above, a.Text)
+	}
 	var rows [][]Cell
-	for _, c := range conditions {
+	for _, c := range d.Conditions {
 		good := status.True
 		if c.Type == status.IsDegraded {
 			good = status.False
@@ -120,8 +135,12 @@ func (p *Page) conditions(conditions []status.Condition) {
 		case c.Type == status.KeyRotated, c.Type == status.IsDegraded:
 			tone = Attention
 		}
+		message := c.Message
+		if slices.ContainsFunc(above, func(s string) bool { return s != "" && strings.Contains(message, s) }) {
+			message = "see above"
+		}
 		rows = append(rows, []Cell{
-			Lines(string(c.Type)), Toned(tone, string(c.Status)), Lines(c.Reason, c.Message), Lines(p.When(&c.LastTransitionTime)),
+			Lines(string(c.Type)), Toned(tone, string(c.Status)), Lines(c.Reason, message), Lines(p.When(&c.LastTransitionTime)),
 		})
 	}
 	p.Table([]string{"condition", "status", "reason", "since"}, rows)

@@ -119,18 +119,29 @@ func TestList(t *testing.T) {
 		d.Answer = status.Answer{Text: "Starting: the first answer of the vault has not come yet"}
 		condition(d, status.KeyAvailable, status.Unknown, "Starting", "nothing is known yet")
 	}
+	silent := func(d *status.Document) { // an outage that has outlasted its grace
+		degraded(d)
+		d.Phase, d.Failure.Since, d.Failure.LossTime = status.Lost, *at(26 * time.Hour), at(2*time.Hour)
+		d.Answer = status.Answer{Text: "Unreachable: " + away}
+	}
+	startingIll := func(d *status.Document) {
+		starting(d)
+		d.Failure = &status.Failure{Reason: "Unreachable", Cause: "tcp", Kind: "Fault", Since: *at(time.Minute), LossTime: at(-24 * time.Hour), Text: away}
+	}
 	for name, tc := range map[string]struct {
 		exit  int
 		items []status.Item
 	}{
-		"one":                  {0, []status.Item{item(document(1, newer))}},
-		"three":                {0, []status.Item{item(document(1, newer)), item(document(2, newer)), item(document(3, newer))}},
-		"one degraded":         {1, []status.Item{item(document(1, newer)), item(degraded(document(2, newer))), item(document(3, newer))}},
-		"one lags":             {1, []status.Item{item(document(1, newer)), item(document(2, older)), item(document(3, newer))}},
-		"one ahead":            {1, []status.Item{item(document(1, older)), item(document(2, newer)), item(document(3, older))}},
-		"nobody knows the age": {1, []status.Item{item(edit(document(1, newer), ageless)), item(edit(document(2, older), ageless))}},
-		"different keys":       {1, []status.Item{item(document(1, newer)), item(edit(document(2, older), func(d *status.Document) { d.Key += "x" }))}},
-		"lost":                 {2, []status.Item{item(document(1, newer)), item(lost(document(2, newer)))}},
+		"silent past its grace": {2, []status.Item{item(edit(document(1, newer), silent))}},
+		"starting in an outage": {3, []status.Item{item(edit(document(1, newer), startingIll))}},
+		"one":                   {0, []status.Item{item(document(1, newer))}},
+		"three":                 {0, []status.Item{item(document(1, newer)), item(document(2, newer)), item(document(3, newer))}},
+		"one degraded":          {1, []status.Item{item(document(1, newer)), item(degraded(document(2, newer))), item(document(3, newer))}},
+		"one lags":              {1, []status.Item{item(document(1, newer)), item(document(2, older)), item(document(3, newer))}},
+		"one ahead":             {1, []status.Item{item(document(1, older)), item(document(2, newer)), item(document(3, older))}},
+		"nobody knows the age":  {1, []status.Item{item(edit(document(1, newer), ageless)), item(edit(document(2, older), ageless))}},
+		"different keys":        {1, []status.Item{item(document(1, newer)), item(edit(document(2, older), func(d *status.Document) { d.Key += "x" }))}},
+		"lost":                  {2, []status.Item{item(document(1, newer)), item(lost(document(2, newer)))}},
 		"lost and unread": {2, []status.Item{
 			item(lost(document(1, newer))), unread("http://node-2:8787/status", status.Refused, "nothing listens there: is the plugin running, and is --healthz-port the one?"),
 		}},

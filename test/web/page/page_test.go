@@ -117,6 +117,9 @@ func TestPage_States(t *testing.T) {
 				for _, c := range d.Conditions {
 					want = append(want, string(c.Type), string(c.Status), c.Reason, c.Message)
 				}
+				if d.Phase == status.Usable {
+					want = append(want, "1 warning below.")
+				}
 				for _, k := range d.Keys {
 					want = append(want, k.Version, k.KeyID, fmt.Sprintf("%d encrypts, %d decrypts", k.Encrypts, k.Decrypts))
 				}
@@ -127,7 +130,7 @@ func TestPage_States(t *testing.T) {
 					want = append(want, d.Failure.Reason, d.Failure.Text)
 				}
 				if !d.Answer.OK {
-					want = append(want, d.Answer.Text)
+					want = append(want, "not ok: "+answer(d))
 				}
 				for _, w := range want {
 					require.Contains(t, shown, w)
@@ -141,6 +144,32 @@ func TestPage_States(t *testing.T) {
 				picture(t, tab, fmt.Sprintf("%s-%d", phase, width), false)
 			}
 		})
+	}
+}
+
+// answer is what Status says, without what the page has said of the failure already.
+func answer(d *status.Document) string {
+	if d.Failure == nil {
+		return d.Answer.Text
+	}
+	return strings.ReplaceAll(d.Answer.Text, d.Failure.Text, "see above")
+}
+
+// A banner is not green above an alarm that somebody has to act on now.
+func TestPage_UsableWithAnAlarm(t *testing.T) {
+	d := statusdoc.Samples(time.Now())[status.Usable]
+	old := d.Keys[1]
+	d.Alarms = append([]status.Alarm{{
+		Severity: status.Critical, Reason: "KeyDisabled", Version: old.Version, KeyID: old.KeyID, Text: "Data is under this old version. Enable it; restart nothing.",
+	}}, d.Alarms...)
+	for _, width := range []int{360, 1200} {
+		tab := open(t, width, false, serve(t, func() *status.Document { return d }))
+		const word = "Usable, but older data is in danger (KeyDisabled)"
+		require.Contains(t, eval[string](t, tab, `document.title`), word)
+		require.Equal(t, "X"+word, eval[string](t, tab, `document.querySelector(".banner.bad .word").textContent`))
+		require.NotContains(t, eval[string](t, tab, text), "Secrets can be read and written")
+		require.LessOrEqual(t, eval[int](t, tab, sideways), 0, "scrolls sideways at %d", width)
+		picture(t, tab, fmt.Sprintf("Usable-alarm-%d", width), false)
 	}
 }
 
