@@ -13,7 +13,7 @@ func (f *Failure) OnTheWay() bool { return f.Kind == "Fault" || f.Kind == "Refus
 func (d *Document) Alarming() (critical *Alarm, warnings int) {
 	for i, a := range d.Alarms {
 		switch {
-		case a.Severity == Warning:
+		case !a.critical():
 			warnings++
 		case critical == nil:
 			critical = &d.Alarms[i]
