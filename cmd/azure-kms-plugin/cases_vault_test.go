@@ -265,7 +265,7 @@ func TestServe_SlowAnswers(t *testing.T) {
 				err = c.decrypt(e) // this machine stood still for the moment in which the answer came
 			}
 			require.Equal(t, codes.Unavailable, status.Code(err), "%v", err)
-			require.ErrorContains(t, err, "no answer from kvlab.vault.azure.net within 2.9 s")
+			require.Regexp(t, `no answer from kvlab.vault.azure.net within 2\.\d s`, err.Error()) // 2.9 where nobody else wants the machine
 			require.Eventually(t, func() bool {
 				return slices.ContainsFunc(l.srv.Requests(), func(r vault.Request) bool { return r.Op == vault.OpDecrypt && r.Cancelled })
 			}, patience, 5*time.Millisecond, "the vault saw the caller leave")
