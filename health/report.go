@@ -11,8 +11,8 @@ import (
 
 const (
 	// beatPeriod is how soon a change is noticed that no event brings, such as the end of
-	// a grace.
-	beatPeriod = time.Second
+	// a grace. More often would be garbage that an idle process collects seldom.
+	beatPeriod = 5 * time.Second
 	// staleAfter is how old a document may be.
 	staleAfter = 90 * time.Second
 )

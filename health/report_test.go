@@ -179,10 +179,10 @@ func TestReport_GraceEnds(t *testing.T) {
 		time.Sleep(time.Minute)
 		d := r.report.Document()
 		require.Equal(t, 10*time.Minute, d.Failure.LossTime.Sub(d.Failure.Since))
-		time.Sleep(time.Until(*d.Failure.LossTime) + 2*time.Second)
+		time.Sleep(time.Until(*d.Failure.LossTime) + 6*time.Second)
 		require.Equal(t, 1, r.logs.FilterMessageSnippet("key is lost").Len())
 		require.Equal(t, health.Lost, r.report.Document().Phase)
-		require.InDelta(t, 600, r.report.Document().Activity.OutageSeconds, 5)
+		require.InDelta(t, 606, r.report.Document().Activity.OutageSeconds, 5)
 	})
 }
 

@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	httpConnections = 2000 // held open, or tried to, by slow clients
-	httpRate        = 200  // good requests a second
+	httpConnections = 2000             // held open, or tried to, by slow clients
+	httpRate        = 200              // good requests a second
+	slowReturn      = 10 * time.Second // after they were thrown out
 	kubeletPatience = time.Second
 	statusPace      = 5 * time.Millisecond
 )
@@ -46,8 +47,8 @@ const httpLoadNice = 10
 type httpTargets struct{ Probe, Metrics string }
 
 // measureHTTP asks for Status while others load both HTTP ports with good requests,
-// and hold connections in every slow way that there is. They come back a second after
-// they were thrown out.
+// and hold connections in every slow way that there is. They come back ten seconds
+// after they were thrown out.
 func (b *bench) measureHTTP(ctx context.Context) error {
 	before, err := b.process.memory("VmRSS")
 	if err != nil {
@@ -254,7 +255,7 @@ func keepSlow(ctx context.Context, host string, slow func(net.Conn)) {
 			c.Close()
 		}
 		select {
-		case <-time.After(time.Second):
+		case <-time.After(slowReturn):
 		case <-ctx.Done():
 		}
 	}
