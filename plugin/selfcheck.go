@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 	kmsapi "k8s.io/kms/apis/v2"
 )
 
@@ -93,7 +95,7 @@ func (c *selfCheck) status() error {
 		return nil
 	}
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, status.Code(err) == codes.DeadlineExceeded: // the server may notice first
 		return fmt.Errorf("Status over the own socket has not answered within %v", selfBudget)
 	case err == nil:
 		return errors.New("Status over the own socket was answered by another process")
